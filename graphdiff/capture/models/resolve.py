@@ -1,0 +1,87 @@
+"""From what a person names (a folder, a config file, a shipped name) to a checkpoint on disk."""
+
+from importlib import resources
+from pathlib import Path
+
+from graphdiff.capture.models.reference import ModelRef, read_config, reference, weight_files
+from graphdiff.capture.models.synthetic import synthetic_checkpoint
+from graphdiff.errors import GraphdiffError
+
+
+def resolve_model(name_or_path: str, *, layers: int | None = None, seed: int = 0) -> ModelRef:
+    """The checkpoint that `name_or_path` means.
+
+    A local checkpoint folder is taken as it is. A folder or JSON file that holds only a config, and a name of
+    `shipped_names()`, give a synthetic checkpoint: the real widths, `layers` decoder layers (2 if not told), weights
+    from `seed`; made once and kept in the user's cache folder.
+    """
+    if layers is not None and layers < 1:
+        raise GraphdiffError("a model has at least one layer", where=f"layers={layers}", fix="give 1 or more")
+    path = Path(name_or_path).expanduser()
+    if path.exists():
+        return _from_path(path.resolve(), layers, seed)
+    shipped = _shipped().get(name_or_path.lower())
+    if shipped is None:
+        raise _unknown(name_or_path)
+    return _synthetic(name_or_path.lower(), shipped, layers, seed)
+
+
+def shipped_names() -> list[str]:
+    """The names of the configs that graphdiff brings along."""
+    return sorted(_shipped())
+
+
+def _shipped() -> dict[str, Path]:
+    folder = Path(str(resources.files("graphdiff.capture.models") / "configs"))
+    return {path.stem: path for path in folder.glob("*.json")}
+
+
+def _from_path(path: Path, layers: int | None, seed: int) -> ModelRef:
+    if path.is_file():
+        if path.suffix != ".json":
+            raise GraphdiffError(
+                "this file is no model", where=str(path), fix="give a checkpoint folder, or a config.json"
+            )
+        name = path.parent.name if path.name == "config.json" else path.stem
+        return _synthetic(name, path, layers, seed)
+    config = path / "config.json"
+    if not config.is_file():
+        raise GraphdiffError(
+            "this folder is no model: it has no config.json",
+            where=str(path),
+            fix="give the folder of a transformers checkpoint",
+        )
+    if not weight_files(path):
+        if (path / "model.safetensors.index.json").is_file():
+            raise GraphdiffError(
+                "this checkpoint has an index but no weights",
+                where=str(path),
+                fix="fetch its *.safetensors files, or give its config.json alone to use made-up weights",
+            )
+        return _synthetic(path.name, config, layers, seed)
+    model = reference(path.name, path, synthetic=False)
+    if layers not in (None, model.layers):
+        raise GraphdiffError(
+            f"this checkpoint has {model.layers} layers and cannot be cut to {layers}",
+            where=str(path),
+            fix=f"leave the number of layers out, or give {config} to make one with {layers} layers and made-up weights",
+        )
+    return model
+
+
+def _synthetic(name: str, config_file: Path, layers: int | None, seed: int) -> ModelRef:
+    folder = synthetic_checkpoint(name, read_config(config_file), layers=layers, seed=seed)
+    return reference(name, folder, synthetic=True)
+
+
+def _unknown(name: str) -> GraphdiffError:
+    hint = ""
+    if "/" in name:
+        last = name.rsplit("/", 1)[-1].lower()
+        close = [shipped for shipped in shipped_names() if shipped in last or last in shipped]
+        hint = f" (did you mean {close[0]}?)" if close else ""
+    return GraphdiffError(
+        f"unknown model {name!r}{hint}",
+        where="neither a file or folder here nor a shipped name",
+        fix="give a checkpoint folder, a config.json, or one of " + ", ".join(shipped_names()),
+    )
