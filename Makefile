@@ -1,0 +1,34 @@
+# Two commands: `make compare` shows what graphdiff finds on real engines, `make test` runs every test.
+# Both make .venv first and start at once when nothing changed. See tools/make-venv.sh for what goes in and why.
+#
+# Variables:  PYTHON          the interpreter .venv is made from (3.11 or newer; default python3)
+#             TORCH_INDEX_URL the CPU wheel index of PyTorch, where pip's own sources lack torch==2.13.0+cpu
+#             PYTEST_ARGS     more arguments for pytest, for example PYTEST_ARGS="tests/unit -k report"
+
+PYTHON ?= python3
+TORCH_INDEX_URL ?=
+PYTEST_ARGS ?=
+export PYTHON TORCH_INDEX_URL
+
+.PHONY: help compare test venv clean
+
+help:
+	@echo "make compare   what vLLM compiles for Qwen3 against the transformers forward, into build/compare"
+	@echo "make test      the whole test suite"
+	@echo "make venv      only make or update .venv"
+	@echo "make clean     remove build results (.venv stays)"
+
+venv:
+	@bash tools/make-venv.sh
+
+# A demonstration does not fail because it finds what it shows: --fail-on never.
+compare: venv
+	.venv/bin/graphdiff compare vllm:qwen3-tiny transformers:qwen3-tiny \
+		--format terminal,json,markdown --output build/compare --fail-on never
+
+# Two workers; a file stays with one worker, so its captures are made once.
+test: venv
+	.venv/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+clean:
+	rm -rf build dist
