@@ -1,0 +1,220 @@
+"""The phrases of a report, shared by every renderer for people.
+
+Strings in a report come from captures, which may come from anywhere: `clean` is where they lose what could steer a
+terminal. Escaping for Markdown and HTML is the business of those renderers.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from graphdiff.report.model import Bits, Moved, Opaque, Position, Region, Report, Side, Unmatched, Witness
+
+FIELD_LIMIT = 240
+"""Characters of one string of a capture that a report for people shows."""
+
+_VERDICT = {
+    "same": "SAME: both sides round in the same places",
+    "mode differs": "MODE DIFFERS: nothing moved, but the sides were captured in unlike modes",
+    "could not tell": "COULD NOT TELL: nothing on one side was found on the other",
+}
+
+_LEGEND = (
+    ("train, infer", "values rounded on that side only"),
+    ("changed", "outputs of the region whose bits differ"),
+    ("ulp", "the largest difference, in units in the last place"),
+    ("signs", "whether the differences lean one way"),
+    ("proof", "training's region with inference's roundings gives inference's bits"),
+)
+
+
+def clean(text: str, limit: int = FIELD_LIMIT) -> str:
+    """One printable line: control, format and private characters become spaces, and what is too long is cut."""
+    printable = "".join(" " if unicodedata.category(char)[0] == "C" else char for char in text[: limit * 4])
+    line = " ".join(printable.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """`1 region`, `7 regions`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def percent(part: int, whole: int) -> str:
+    """A share a person can compare; what is not zero never reads as zero, nor what is not all as all."""
+    if not whole:
+        return "-"
+    share = 100 * part / whole
+    if 0 < share < 0.1:
+        return "<0.1 %"
+    if 99.9 < share < 100:
+        return ">99.9 %"
+    return f"{share:.1f} %".replace(".0 %", " %")
+
+
+def side(side: Side) -> str:
+    """`transformers 5.19.0 · qwen3-tiny · eager · cpu · 8 tokens`; the other versions stand in `versions`."""
+    engine = " ".join(part for part in (side.kind, side.versions.get(side.kind, "")) if part)
+    return clean(" · ".join(part for part in (engine, side.model, side.mode, side.target, side.shapes) if part))
+
+
+def versions(side: Side) -> str:
+    """Every version that took part on one side: `torch 2.13.0+cpu, vllm 0.32.0`."""
+    return clean(", ".join(f"{name} {version}" for name, version in side.versions.items()))
+
+
+def matched(report: Report) -> str:
+    """How much of both sides the comparison saw, in one line."""
+    summary, coverage = report.summary, report.coverage
+    opaque = coverage.inference.opaque + coverage.training.opaque
+    return (
+        f"{summary.matched} of {summary.values.inference} inference, {summary.values.training} training values; "
+        f"unmatched {summary.unmatched.inference}, {summary.unmatched.training}; opaque {opaque}"
+    )
+
+
+def not_captured(report: Report) -> list[str]:
+    """What ran outside the captures, each entry with its side."""
+    return _per_side(report.coverage.inference.not_captured, report.coverage.training.not_captured)
+
+
+def differences(report: Report) -> list[str]:
+    """How the captures depart from production, each entry with its side."""
+    return _per_side(report.coverage.inference.differences, report.coverage.training.differences)
+
+
+def _per_side(inference: Iterable[str], training: Iterable[str]) -> list[str]:
+    return [f"inference: {clean(entry)}" for entry in inference] + [f"training: {clean(entry)}" for entry in training]
+
+
+def first_of(entries: list[str]) -> str:
+    """The first entry and how many follow: for lines that must stay one line."""
+    return entries[0] + (f" (and {len(entries) - 1} more, below)" if len(entries) > 1 else "")
+
+
+def verdict(report: Report) -> str:
+    """The one line that answers: is anything moved, and what exit status does that mean."""
+    if report.verdict == "moved":
+        moved = report.summary.moved
+        text = (
+            f"MOVED: {plural(moved.training, 'value')} rounded in training only, {moved.inference} in inference only"
+        )
+    else:
+        text = _VERDICT[report.verdict]
+    return f"{text}; exit status {report.exit_status}"
+
+
+def repeats(region: Region) -> str:
+    """Where a region repeats: `28 layers`, `3 times`, `once`."""
+    if region.instances == 1:
+        return "once"
+    folded = any(".*" in module for module in region.modules)
+    return f"{region.instances} layers" if folded else f"{region.instances} times"
+
+
+def signs(bits: Bits | None) -> str:
+    """Whether the differences lean: `mixed` is noise, `one way` a bias."""
+    if bits is None or bits.signed_share is None or not bits.differing:
+        return "-"
+    lean = abs(bits.signed_share - 0.5)
+    return "mixed" if lean <= 0.15 else "leans" if lean < 0.4 else "one way"
+
+
+def proof(witness: Witness) -> str:
+    """The witness in one word."""
+    return {True: "yes", False: "no", None: "none"}[witness.transplant_bitwise]
+
+
+def proof_sentence(witness: Witness) -> str:
+    """The witness in a sentence, with what is left when it failed."""
+    arithmetic = f" ({clean(witness.arithmetic)})" if witness.arithmetic else ""
+    if witness.transplant_bitwise is None:
+        return f"not checked: {clean(witness.reason)}" if witness.reason else "not checked"
+    if witness.transplant_bitwise:
+        return f"with inference's roundings, training's bits are equal{arithmetic}"
+    left = f"; {bits(witness.after)} after" if witness.after else ""
+    reason = f": {clean(witness.reason)}" if witness.reason else ""
+    return f"with inference's roundings, training's bits still differ{arithmetic}{left}{reason}"
+
+
+def bits(bits: Bits | None) -> str:
+    """`421 of 1024 outputs differ (41.1 %), by 3 ulp and 0.0312 at most, signs mixed`."""
+    if bits is None:
+        return ""
+    text = f"{bits.differing} of {plural(bits.elements, 'output')} differ ({percent(bits.differing, bits.elements)})"
+    if bits.differing:
+        sizes = [f"{bits.max_ulp} ulp" if bits.max_ulp is not None else "", _number(bits.max_abs)]
+        text += ", by " + " and ".join(size for size in sizes if size) + " at most" if any(sizes) else ""
+        text += f", signs {signs(bits)}" if bits.signed_share is not None else ""
+    text += f", {plural(bits.flips, 'discrete choice')} flipped" if bits.flips else ""
+    return text + (f", {bits.nonfinite} not finite" if bits.nonfinite else "")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def witness_bits(witness: Witness) -> Bits:
+    """The comparison before the transplant, also from a report that has only the flat numbers."""
+    return witness.before or Bits(
+        elements=witness.elements, differing=witness.differing, max_ulp=witness.max_ulp, max_abs=witness.max_abs
+    )
+
+
+def moved(entry: Moved) -> str:
+    """`bfloat16 in training only`, with the share when only part of the elements are."""
+    share = "" if entry.share >= 1.0 else f" for {percent(round(entry.share * 10_000), 10_000)} of its elements"
+    sure = "" if entry.confidence >= 1.0 else f", confidence {entry.confidence:.2f}"
+    return f"{clean(entry.dtype)} in {entry.rounded_in} only{share}{sure}"
+
+
+def mechanisms(region: Region) -> str:
+    """Why the roundings of a region moved: every mechanism once."""
+    return ", ".join(dict.fromkeys(entry.mechanism for entry in region.moved)) or "unknown"
+
+
+def short_path(path: str) -> str:
+    """The path inside its package or, for other files, its last three parts."""
+    parts = clean(path).replace("\\", "/").split("/")
+    if "site-packages" in parts:
+        return "/".join(parts[len(parts) - parts[::-1].index("site-packages") :])
+    return "/".join(parts[-3:])
+
+
+def source(position: Position) -> str:
+    """`transformers/models/qwen3/modeling_qwen3.py:63:34`, columns counted from 1 as editors do."""
+    if position.file is None:
+        return ""
+    text = short_path(position.file)
+    if position.line is not None:
+        text += f":{position.line}"
+        text += f":{position.column + 1}" if position.column is not None else ""
+    return text
+
+
+def place(position: Position) -> str:
+    """Where one side computes a value: its source line and text, else its kernel and node."""
+    kernel = clean(position.kernel, 100)
+    parts = [source(position), clean(position.text, 100), f"kernel {kernel}" if kernel else ""]
+    if not any(parts):
+        return clean(position.node) or "position unknown"
+    return "  ".join(part for part in parts if part)
+
+
+def unmatched(entry: Unmatched) -> str:
+    """One value that the other side never forms."""
+    where = source(Position(file=entry.file, line=entry.line))
+    parts = [clean(entry.op or entry.node), clean(entry.module), where, f"{entry.count} times" if entry.count > 1 else ""]
+    return f"{entry.side}: " + ", ".join(part for part in parts if part)
+
+
+def opaque(entry: Opaque) -> str:
+    """One value that the other side hides."""
+    parts = [clean(entry.value), clean(entry.module), clean(entry.why), f"{entry.count} times" if entry.count > 1 else ""]
+    return f"{entry.side}: " + ", ".join(part for part in parts if part)
+
+
+def legend() -> str:
+    """What the columns of the region table mean."""
+    return "; ".join(f"{column}: {meaning}" for column, meaning in _LEGEND) + "."
