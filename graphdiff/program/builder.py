@@ -47,7 +47,7 @@ class Elements:
 
     @property
     def is_affine(self) -> bool:
-        return self._ids is None
+        return self.node >= 0
 
     @property
     def ids(self) -> np.ndarray:
@@ -198,7 +198,7 @@ class Builder:
     # ---- operands
     def operand(self, x: Elements) -> Operand:
         """The shortest description of what x reads (whole, affine, gather with an interned index)."""
-        if x.is_affine or (x.node >= 0 and x.strides):
+        if x.is_affine:
             node = self.program.nodes[x.node]
             if x.offset == 0 and x.strides == contiguous(x.shape) and node.size == x.size:
                 return Operand((x.node,), x.shape)

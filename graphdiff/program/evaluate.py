@@ -107,7 +107,7 @@ class Evaluation:
             return pinned.astype(self.options.precision, copy=False)
         if node.op == "const":
             return np.full(1, node.attrs["value"], self.options.precision)
-        if node.op == "leaf":
+        if node.op == "leaf" or n in self.bits:
             return self.leaf(n)
         if node.op == "round":
             x = self.operand(n, 0)
@@ -129,7 +129,11 @@ class Evaluation:
 
     def leaf(self, n: int) -> np.ndarray:
         """A leaf's numbers. Raises GraphdiffError if the capture does not hold them."""
-        return decode(self._raw(n), self.program.nodes[n].dtype).astype(self.options.precision, copy=False)
+        node = self.program.nodes[n]
+        raw = self._raw(n)
+        # Outputs of opaque ops and of stochastic rounding are kept as float32 numbers beside the leaves.
+        numbers = decode(raw, node.dtype) if node.op == "leaf" else raw
+        return numbers.astype(self.options.precision, copy=False)
 
     def _raw(self, n: int) -> np.ndarray:
         if n not in self.bits:

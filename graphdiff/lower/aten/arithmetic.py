@@ -1,0 +1,315 @@
+"""ATen ops that compute, one by one: which primitives each is.
+
+A rule takes (recorder, func, args, kwargs, out) and returns the unrounded result(s) as Elements; the recorder adds the
+one rounding at the op's output (an eager CPU or CUDA kernel upcasts to float32, computes, and stores: opmath_t in
+aten/src/ATen/native, torch 2.13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from graphdiff.errors import GraphdiffError
+from graphdiff.program import Elements
+from graphdiff.program.builder import SHIFT
+
+if TYPE_CHECKING:
+    from graphdiff.lower.aten.recorder import Recorder
+
+Rule = Callable[["Recorder", Any, tuple, dict, Any], Any]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for ATen base names (in-place and out variants share it)."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def argument(func: Any, args: tuple, kwargs: dict, name: str, default: Any = None) -> Any:
+    """An argument of an ATen call by its schema name."""
+    for i, a in enumerate(func._schema.arguments):
+        if a.name == name:
+            if name in kwargs:
+                return kwargs[name]
+            return args[i] if i < len(args) and not a.kwarg_only else (a.default_value if a.has_default_value() else default)
+    return default
+
+
+for _name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh",
+              "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "floor", "ceil", "trunc", "neg",
+              "abs", "sign", "reciprocal"):
+    RULES[_name] = lambda r, func, args, kwargs, out, op=_name: (
+        _complex_neg(r, args[0]) if op == "neg" and args[0].is_complex() else
+        r.builder.op("div", 1.0, r.of(args[0])) if op == "reciprocal" else r.builder.op(op, r.of(args[0])))
+RULES["sgn"] = RULES["sign"]
+for _name, _op in (("maximum", "maximum"), ("minimum", "minimum"), ("fmax", "maximum"), ("fmin", "minimum"),
+                   ("atan2", "atan2"), ("copysign", "copysign"), ("fmod", "fmod"), ("remainder", "remainder")):
+    RULES[_name] = lambda r, func, args, kwargs, out, op=_op: r.builder.op(op, r.of(args[0]), r.of(args[1]))
+
+
+def _complex_neg(r: Recorder, x: torch.Tensor) -> Elements:
+    return r.builder.op("neg", r.of(x))
+
+
+@rule("round")
+def _round(r, func, args, kwargs, out):
+    if argument(func, args, kwargs, "decimals", 0):
+        raise GraphdiffError("no lowering for aten.round with decimals", where=r.where(), fix="scale before and after instead")
+    return r.builder.op("nearest", r.of(args[0]))
+
+
+@rule("frac")
+def _frac(r, func, args, kwargs, out):
+    return r.builder.op("sub", r.of(args[0]), r.builder.op("trunc", r.of(args[0])))
+
+
+def _scaled(r: Recorder, x: Elements | float, alpha: Any) -> Elements | float:
+    return x if alpha in (None, 1) else r.builder.op("mul", x, float(alpha))
+
+
+@rule("add", "sub")
+def _add(r, func, args, kwargs, out):
+    op = "add" if func._overloadpacket.__name__.startswith("add") else "sub"
+    x, y = _pair(r, args[0], args[1])
+    return r.builder.op(op, x, _scaled(r, y, argument(func, args, kwargs, "alpha")))
+
+
+@rule("rsub")
+def _rsub(r, func, args, kwargs, out):
+    x, y = _pair(r, args[0], args[1])
+    return r.builder.op("sub", y, _scaled(r, x, argument(func, args, kwargs, "alpha")))
+
+
+def _pair(r: Recorder, a: Any, b: Any) -> tuple[Any, Any]:
+    """Two operands; a real one beside a complex one becomes complex (imaginary part 0)."""
+    x, y = r.of(a), r.of(b)
+    ca, cb = (isinstance(t, torch.Tensor) and t.is_complex() for t in (a, b))
+    if ca != cb:
+        zero = r.builder.const(0.0)
+        widen = lambda e: (e if isinstance(e, Elements) else r.builder.const(e)).map(  # noqa: E731
+            lambda ids: np.stack([ids, np.full_like(ids, zero.node << SHIFT)], -1))
+        x, y = (x, widen(y)) if ca else (widen(x), y)
+    return x, y
+
+
+@rule("mul")
+def _mul(r, func, args, kwargs, out):
+    a, b = args[:2]
+    if isinstance(a, torch.Tensor) and a.is_complex() or isinstance(b, torch.Tensor) and b.is_complex():
+        return _complex_mul(r, a, b)
+    return r.builder.op("mul", r.of(a), r.of(b))
+
+
+def _complex_mul(r: Recorder, a: Any, b: Any) -> Elements:
+    """(a + ib)(c + id), as four products; a real factor is two."""
+    b_ = r.builder
+    part = lambda t, i: r.of(t).map(lambda ids: ids[..., i])  # noqa: E731
+    is_c = lambda t: isinstance(t, torch.Tensor) and t.is_complex()  # noqa: E731
+    if is_c(a) and is_c(b):
+        re = b_.op("sub", b_.op("mul", part(a, 0), part(b, 0)), b_.op("mul", part(a, 1), part(b, 1)))
+        im = b_.op("add", b_.op("mul", part(a, 0), part(b, 1)), b_.op("mul", part(a, 1), part(b, 0)))
+    else:
+        z, x = (a, b) if is_c(a) else (b, a)
+        re, im = (b_.op("mul", part(z, i), r.of(x)) for i in (0, 1))
+    return Elements((*re.shape, 2), ids=np.stack([re.ids, im.ids], -1))
+
+
+@rule("div", "true_divide", "divide")
+def _div(r, func, args, kwargs, out):
+    x = r.builder.op("div", r.of(args[0]), r.of(args[1]))
+    mode = kwargs.get("rounding_mode")
+    return r.builder.op(mode, x) if mode in ("floor", "trunc") else x
+
+
+@rule("floor_divide")
+def _floor_divide(r, func, args, kwargs, out):
+    return r.builder.op("floor", r.builder.op("div", r.of(args[0]), r.of(args[1])))
+
+
+@rule("pow", "float_power")
+def _pow(r, func, args, kwargs, out):
+    base, exponent = args[:2]
+    b = r.builder
+    if isinstance(exponent, (int, float)):
+        x = r.of(base)
+        special = {1: lambda: x, 2: lambda: b.op("mul", x, x), 3: lambda: b.op("mul", b.op("mul", x, x), x),
+                   0.5: lambda: b.op("sqrt", x), -0.5: lambda: b.op("rsqrt", x), -1: lambda: b.op("div", 1.0, x),
+                   -2: lambda: b.op("div", 1.0, b.op("mul", x, x))}
+        if exponent in special:
+            return special[exponent]()
+    return b.op("pow", r.of(base), r.of(exponent))
+
+
+@rule("square")
+def _square(r, func, args, kwargs, out):
+    x = r.of(args[0])
+    return r.builder.op("mul", x, x)
+
+
+@rule("addcmul")
+def _addcmul(r, func, args, kwargs, out):
+    product = r.builder.op("mul", r.of(args[1]), r.of(args[2]))
+    return r.builder.op("add", r.of(args[0]), _scaled(r, product, kwargs.get("value")))
+
+
+@rule("addcdiv")
+def _addcdiv(r, func, args, kwargs, out):
+    quotient = r.builder.op("div", r.of(args[1]), r.of(args[2]))
+    return r.builder.op("add", r.of(args[0]), _scaled(r, quotient, kwargs.get("value")))
+
+
+@rule("lerp")
+def _lerp(r, func, args, kwargs, out):
+    start, end, weight = (r.of(a) for a in args[:3])
+    return r.builder.op("add", start, r.builder.op("mul", weight, r.builder.op("sub", end, start)))
+
+
+@rule("clamp", "clip", "hardtanh", "clamp_min", "clamp_max", "relu6")
+def _clamp(r, func, args, kwargs, out):
+    name = func._overloadpacket.__name__.rstrip("_")
+    low, high = {
+        "clamp_min": lambda: (args[1], None), "clamp_max": lambda: (None, args[1]), "relu6": lambda: (0.0, 6.0),
+        "hardtanh": lambda: (argument(func, args, kwargs, "min_val"), argument(func, args, kwargs, "max_val")),
+    }.get(name, lambda: (argument(func, args, kwargs, "min"), argument(func, args, kwargs, "max")))()
+    x = r.of(args[0])
+    if low is not None:
+        x = r.builder.op("maximum", x, r.of(low))
+    return x if high is None else r.builder.op("minimum", x, r.of(high))
+
+
+@rule("relu")
+def _relu(r, func, args, kwargs, out):
+    return r.builder.op("maximum", r.of(args[0]), 0.0)
+
+
+@rule("threshold", "leaky_relu", "prelu", "_prelu_kernel")
+def _threshold(r, func, args, kwargs, out):
+    x = r.elements(args[0])
+    positive = args[0].detach() > (args[1] if func._overloadpacket.__name__.startswith("threshold") else 0)
+    if func._overloadpacket.__name__.startswith("threshold"):
+        other = r.builder.const(float(args[2])).map(lambda ids: np.broadcast_to(ids, x.shape))
+    else:
+        slope = argument(func, args, kwargs, "negative_slope", None)
+        other = r.builder.op("mul", x, r.of(args[1] if slope is None else slope))
+    return Elements(x.shape, ids=np.where(positive.numpy(), x.ids, other.ids))
+
+
+def axes_of(x: torch.Tensor, dim: Any) -> list[int]:
+    if dim is None or (isinstance(dim, (list, tuple)) and len(dim) == 0):
+        return list(range(x.dim()))
+    return sorted(d % x.dim() for d in ([dim] if isinstance(dim, int) else dim)) if x.dim() else []
+
+
+def reduce(r: Recorder, op: str, x: Elements, axes: list[int], keep: bool) -> Elements:
+    """A reduction with torch's keepdim."""
+    if not axes:
+        return x
+    y = r.builder.op(op, x, axes=axes)
+    return y.reshape(*(1 if i in axes else n for i, n in enumerate(x.shape))) if keep else y
+
+
+@rule("sum", "mean", "amax", "amin", "nansum", "prod")
+def _reduction(r, func, args, kwargs, out):
+    name = func._overloadpacket.__name__
+    x, dim = args[0], argument(func, args, kwargs, "dim")
+    axes, keep = axes_of(x, dim), bool(argument(func, args, kwargs, "keepdim", False))
+    elements = r.of(x)
+    if kwargs.get("dtype") is not None and isinstance(elements, Elements):
+        elements = r.rounded(elements, torch.empty(0, dtype=kwargs["dtype"]))
+    y = reduce(r, {"mean": "sum", "nansum": "sum"}.get(name, name), elements, axes, keep)
+    if name == "mean":
+        y = r.builder.op("div", y, float(np.prod([x.shape[a] for a in axes]) if axes else 1))
+    return y
+
+
+@rule("max", "min")
+def _extreme(r, func, args, kwargs, out):
+    op = {"max": "amax", "min": "amin"}[func._overloadpacket.__name__]
+    if len(args) > 1 and isinstance(args[1], torch.Tensor):
+        return r.builder.op({"amax": "maximum", "amin": "minimum"}[op], r.of(args[0]), r.of(args[1]))
+    return reduce(r, op, r.of(args[0]), list(range(args[0].dim())), False)
+
+
+@rule("cumsum", "cumprod")
+def _scan(r, func, args, kwargs, out):
+    """float32 inside; eager CPU keeps the running value in opmath and rounds each element at the store."""
+    return r.builder.op(func._overloadpacket.__name__.rstrip("_"), r.of(args[0]), axis=args[1] % args[0].dim(), shape=tuple(args[0].shape))
+
+
+@rule("mm", "bmm", "matmul")
+def _mm(r, func, args, kwargs, out):
+    return r.builder.op("mm", r.of(args[0]), r.of(args[1]))
+
+
+@rule("addmm", "baddbmm", "addbmm")
+def _addmm(r, func, args, kwargs, out):
+    """beta * input + alpha * (a @ b), one rounding at the end (gemm epilogue)."""
+    product = _scaled(r, r.builder.op("mm", r.of(args[1]), r.of(args[2])), argument(func, args, kwargs, "alpha"))
+    return r.builder.op("add", _scaled(r, r.of(args[0]), argument(func, args, kwargs, "beta")), product)
+
+
+@rule("mv", "addmv")
+def _mv(r, func, args, kwargs, out):
+    *bias, matrix, vector = args[:3] if func._overloadpacket.__name__.startswith("addmv") else args[:2]
+    product = r.builder.op("mm", r.of(matrix), r.of(vector).reshape(vector.shape[0], 1)).reshape(matrix.shape[0])
+    return r.builder.op("add", r.of(bias[0]), product) if bias else product
+
+
+@rule("dot", "vdot")
+def _dot(r, func, args, kwargs, out):
+    n = args[0].shape[0]
+    return r.builder.op("mm", r.of(args[0]).reshape(1, n), r.of(args[1]).reshape(n, 1)).reshape()
+
+
+@rule("linear")
+def _linear(r, func, args, kwargs, out):
+    x, weight = r.of(args[0]), r.of(args[1])
+    turned = Elements(weight.shape[::-1], node=weight.node, offset=weight.offset, strides=weight.strides[::-1]) \
+        if weight.is_affine else weight.map(lambda ids: ids.T)
+    flat = x.reshape(int(np.prod(x.shape[:-1])), x.shape[-1])
+    y = r.builder.op("mm", flat, turned).reshape(*x.shape[:-1], weight.shape[0])
+    bias = argument(func, args, kwargs, "bias")
+    return y if bias is None else r.builder.op("add", y, r.of(bias))
+
+
+@rule("outer", "ger")
+def _outer(r, func, args, kwargs, out):
+    return r.builder.op("mul", r.of(args[0]).reshape(args[0].shape[0], 1), r.of(args[1]))
+
+
+@rule("polar")
+def _polar(r, func, args, kwargs, out):
+    size, angle = r.of(args[0]), r.of(args[1])
+    re, im = (r.builder.op("mul", size, r.builder.op(f, angle)) for f in ("cos", "sin"))
+    return Elements((*re.shape, 2), ids=np.stack([re.ids, im.ids], -1))
+
+
+@rule("complex")
+def _complex(r, func, args, kwargs, out):
+    re, im = (r.of(a).ids for a in args[:2])
+    re, im = np.broadcast_arrays(re, im)
+    return Elements((*re.shape, 2), ids=np.stack([re, im], -1))
+
+
+@rule("_conj_physical", "conj_physical")
+def _conj(r, func, args, kwargs, out):
+    x = r.of(args[0])
+    if not args[0].is_complex():
+        return x
+    minus = r.builder.op("neg", x.map(lambda ids: ids[..., 1]))
+    return Elements(x.shape, ids=np.stack([x.ids[..., 0], minus.ids], -1))
+
+
+@rule("hypot")
+def _hypot(r, func, args, kwargs, out):
+    x, y = (r.of(a) for a in args[:2])
+    return r.builder.op("sqrt", r.builder.op("add", r.builder.op("mul", x, x), r.builder.op("mul", y, y)))

@@ -1,0 +1,69 @@
+"""Finds the rule of an ATen op and applies it: movement, arithmetic, composite, or opaque by a rule of rules/ops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from graphdiff.errors import GraphdiffError
+from graphdiff.lower.aten import arithmetic, composite, movement
+from graphdiff.program import Elements
+
+if TYPE_CHECKING:
+    from graphdiff.lower.aten.recorder import Recorder
+
+
+def lower(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, written: list[torch.Tensor]) -> None:
+    """Record what `func` made: bind its fresh outputs, or write its in-place result.
+
+    Raises GraphdiffError for an aten op with no rule, naming op and source line.
+    """
+    name = func._overloadpacket.__name__
+    if func.namespace not in ("aten", "prims"):
+        _opaque(recorder, func, args, kwargs, out, written)
+        return
+    base = name[:-1] if written and name.endswith("_") and not name.endswith("__") else name
+    if movement.apply(recorder, func, base, args, kwargs, out, written):
+        return
+    rule = arithmetic.RULES.get(base) or composite.RULES.get(base)
+    if rule is None:
+        raise GraphdiffError(f"no lowering for {func.namespace}.{name}", where=recorder.where().removeprefix(str(func)).strip() or str(func),
+                             fix="rewrite the line with ops that have one, or add a rule to graphdiff/lower/aten")
+    results = rule(recorder, func, args, kwargs, out)
+    _finish(recorder, results, out, written)
+
+
+def _finish(recorder: Recorder, results: Any, out: Any, written: list[torch.Tensor]) -> None:
+    from graphdiff.lower.aten.recorder import is_float
+
+    results = results if isinstance(results, tuple) else (results,)
+    if written:
+        for t, x in zip(written, results):
+            recorder.write(t, recorder.rounded(x, t))
+        return
+    outputs = [t for t in tree_leaves(out) if is_float(t)]
+    for t, x in zip(outputs, results):
+        if x is not None:
+            recorder.bind(t, recorder.rounded(x, t))
+
+
+def _opaque(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, written: list[torch.Tensor]) -> None:
+    """A custom op: its inputs are read, its outputs are new leaves holding the numbers that came out."""
+    import numpy as np
+
+    from graphdiff.lower.aten.recorder import is_float
+
+    inputs = [recorder.elements(t) for t in tree_leaves((args, kwargs)) if is_float(t) and t.numel()]
+    recorder.opaque_ops.append(str(func))
+    targets = [*written, *(t for t in tree_leaves(out) if is_float(t) and not any(t is w for w in written))]
+    for i, t in enumerate(targets):
+        x = recorder.builder.op("opaque", *inputs, shape=tuple(t.shape), name=str(func), output=i)
+        recorder.builder.leaf_bits[x.node] = np.ascontiguousarray(t.detach().float().numpy()).reshape(-1)
+        recorder.builder.program.data[x.node] = recorder.builder.leaf_bits[x.node]
+        done: Elements = recorder.rounded(x, t)
+        if any(t is w for w in written):
+            recorder.write(t, done)
+        else:
+            recorder.bind(t, done)

@@ -1,0 +1,184 @@
+"""Operators on values: integers computed, floats turned into ops, both broadcast as numpy does."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphdiff.lower.inductor.context import Context
+from graphdiff.lower.inductor.values import (
+    TL_FLOATS, TL_INTS, Floats, Ints, Pointer, as_ints, broadcast, is_dynamic, wrap)
+
+Value = Any
+"""Ints, Floats, Pointer, or a Python number (a compile-time constant of the kernel)."""
+
+FLOAT_OPS = {"Add": "add", "Sub": "sub", "Mult": "mul", "Div": "div", "Mod": "fmod", "Pow": "pow"}
+
+
+def _c_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Integer division towards zero, as C and Triton."""
+    q = a // b
+    return q + ((a % b != 0) & ((a < 0) != (b < 0)))
+
+
+INT_OPS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "Add": np.add, "Sub": np.subtract, "Mult": np.multiply, "FloorDiv": _c_div, "Mod": np.fmod,
+    "BitAnd": np.bitwise_and, "BitOr": np.bitwise_or, "BitXor": np.bitwise_xor, "LShift": np.left_shift,
+    "RShift": np.right_shift,
+}
+PYTHON_OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
+    "FloorDiv": operator.floordiv, "Mod": operator.mod, "Pow": operator.pow, "BitAnd": operator.and_,
+    "BitOr": operator.or_, "BitXor": operator.xor, "LShift": operator.lshift, "RShift": operator.rshift,
+}
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge, "Eq": operator.eq,
+    "NotEq": operator.ne,
+}
+
+
+def is_number(x: Value) -> bool:
+    return isinstance(x, (int, float, np.generic))
+
+
+def is_integral(x: Value) -> bool:
+    return isinstance(x, (Ints, bool, int, np.integer, np.bool_))
+
+
+def to_floats(ctx: Context, x: Value, dtype: str = "float32") -> Floats:
+    """x as a float value; numbers become constants, integer arrays constant leaves."""
+    if isinstance(x, Floats):
+        return x
+    if isinstance(x, Ints):
+        return Floats(ctx.builder.const_array(x.values.astype(np.float32), dynamic=x.dynamic), dtype)
+    if is_number(x):
+        return Floats(ctx.builder.const(float(x)), dtype)
+    raise ctx.unsupported(f"a float made of {type(x).__name__}")
+
+
+def float_op(ctx: Context, op: str, *ins: Value, **attrs: Any) -> Floats:
+    """An op on float values; rounded if it runs in a low format (no fp32 operand, as Triton promotes)."""
+    dtype = result_dtype(ctx, *ins)
+    elements = [to_floats(ctx, x, dtype).elements for x in ins]
+    return Floats(ctx.builder.round(ctx.builder.op(op, *elements, **attrs), dtype), dtype)
+
+
+def result_dtype(ctx: Context, *ins: Value) -> str:
+    """Triton's promotion: numbers and integers take the floats' format, mixed formats give float32."""
+    formats = {x.dtype for x in ins if isinstance(x, Floats)}
+    if not formats:
+        return "float32"
+    return formats.pop() if len(formats) == 1 else "float32"
+
+
+def binary(ctx: Context, op: str, a: Value, b: Value) -> Value:
+    """`a op b` for a Python operator name (Add, Mult ...)."""
+    if isinstance(a, Pointer) or isinstance(b, Pointer):
+        pointer, shift = (a, b) if isinstance(a, Pointer) else (b, a)
+        if op != "Add":
+            raise ctx.unsupported(f"{op} on pointers")
+        return Pointer(pointer.storage, int_op(ctx, "Add", pointer.offset, shift), pointer.dtype)
+    if is_number(a) and is_number(b):
+        return PYTHON_OPS[op](a, b)
+    if is_integral(a) and is_integral(b) and op != "Div":
+        return int_op(ctx, op, a, b)
+    if op not in FLOAT_OPS:
+        raise ctx.unsupported(f"{op} on floats")
+    return float_op(ctx, FLOAT_OPS[op], a, b)
+
+
+def int_op(ctx: Context, op: str, a: Value, b: Value) -> Ints:
+    if op not in INT_OPS:
+        raise ctx.unsupported(f"{op} on integers")
+    a, b = as_ints(a), as_ints(b)
+    x, y = a.values, b.values
+    if x.dtype == bool and y.dtype == bool and not op.startswith("Bit"):
+        x, y = x.astype(np.int64), y.astype(np.int64)
+    if op in ("FloorDiv", "Mod") and (y == 0).any():
+        raise ctx.broken("integer division by zero")
+    return Ints(np.asarray(INT_OPS[op](x, y)), a.dynamic or b.dynamic)
+
+
+def compare(ctx: Context, op: str, a: Value, b: Value) -> Value:
+    """A comparison; of floats, by their numbers under the schedule."""
+    if is_number(a) and is_number(b):
+        return COMPARE[op](a, b)
+    if is_integral(a) and is_integral(b):
+        a, b = as_ints(a), as_ints(b)
+        return Ints(np.asarray(COMPARE[op](a.values, b.values)), a.dynamic or b.dynamic)
+    a, b = to_floats(ctx, a), to_floats(ctx, b)
+    x, y = (ctx.builder.numbers(v.elements) for v in (a, b))
+    return Ints(np.asarray(COMPARE[op](x, y)), depends(ctx, a) or depends(ctx, b))
+
+
+def depends(ctx: Context, x: Value) -> bool:
+    """True if a value depends on tokens."""
+    if isinstance(x, Floats):
+        return is_dynamic(ctx.builder, x.elements)
+    return isinstance(x, Ints) and x.dynamic
+
+
+def unary(ctx: Context, op: str, x: Value) -> Value:
+    if is_number(x):
+        return {"USub": operator.neg, "UAdd": operator.pos, "Not": operator.not_,
+                "Invert": (lambda v: not v) if isinstance(x, (bool, np.bool_)) else operator.invert}[op](x)
+    if isinstance(x, Floats) and op == "USub":
+        return float_op(ctx, "neg", x)
+    if isinstance(x, Ints) and op in ("USub", "Invert"):
+        return Ints(-x.values.astype(np.int64) if op == "USub" else ~x.values, x.dynamic)
+    raise ctx.unsupported(f"{op} on {type(x).__name__}")
+
+
+def convert(ctx: Context, x: Value, dtype: str) -> Value:
+    """`x.to(tl.dtype)`: to a low float format rounds, to float32 is nothing, to integers needs the numbers."""
+    if dtype in TL_FLOATS:
+        wanted = TL_FLOATS[dtype]
+        plain = to_floats(ctx, x)
+        if plain.dtype == wanted:
+            return plain
+        return Floats(ctx.builder.round(plain.elements, wanted), wanted)
+    if dtype not in TL_INTS:
+        raise ctx.unsupported(f"a conversion to tl.{dtype}")
+    if isinstance(x, Floats):
+        with np.errstate(invalid="ignore"):
+            numbers = ctx.builder.numbers(x.elements)
+            values = numbers != 0 if dtype == "int1" else np.trunc(numbers).astype(np.int64)
+        return Ints(wrap(values, TL_INTS[dtype]), depends(ctx, x))
+    ints = as_ints(x)
+    return Ints(wrap(ints.values, TL_INTS[dtype]), ints.dynamic)
+
+
+def where(ctx: Context, condition: Value, a: Value, b: Value) -> Value:
+    """A select: data movement. A constant branch is the constant's element."""
+    chosen = as_ints(condition)
+    mask = chosen.values.astype(bool)
+    if is_integral(a) and is_integral(b):
+        a, b = as_ints(a), as_ints(b)
+        x, y = a.values, b.values
+        return Ints(np.where(mask, x, y), chosen.dynamic or a.dynamic or b.dynamic)
+    dtype = result_dtype(ctx, a, b)
+    a, b = to_floats(ctx, a, dtype), to_floats(ctx, b, dtype)
+    shape = np.broadcast_shapes(mask.shape, a.shape, b.shape)
+    if mask.all() or not mask.any():
+        return Floats(broadcast((a if mask.all() else b).elements, shape), dtype)
+    other = b.elements.ids
+    return Floats(a.elements.map(lambda ids: np.where(mask, ids, other)), dtype)
+
+
+def layout(x: Value, function: Callable[[np.ndarray], np.ndarray]) -> Value:
+    """Pure data movement on integers or floats."""
+    if isinstance(x, Floats):
+        return Floats(x.elements.map(function), x.dtype)
+    ints = as_ints(x)
+    return Ints(np.asarray(function(ints.values)), ints.dynamic)
+
+
+def broadcast_value(ctx: Context, x: Value, shape: tuple[int, ...]) -> Value:
+    if isinstance(x, float):
+        x = to_floats(ctx, x)
+    if isinstance(x, Floats):
+        return Floats(broadcast(x.elements, shape), x.dtype)
+    return layout(x, lambda a: np.broadcast_to(a, shape))

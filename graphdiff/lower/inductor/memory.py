@@ -1,0 +1,76 @@
+"""tl.load and tl.store: reading and writing memory by concrete indices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphdiff.lower.inductor.arithmetic import Value, is_integral, to_floats
+from graphdiff.lower.inductor.context import Context
+from graphdiff.lower.inductor.values import Floats, IntStorage, Ints, Pointer, as_ints, broadcast, is_dynamic
+from graphdiff.program.builder import Elements
+
+
+def load(ctx: Context, pointer: Pointer, mask: Value = None, other: Value = None) -> Value:
+    """Masked-off lanes hold `other`; without it they are undefined: NaN here, so that using one shows."""
+    index, live = _lanes(ctx, pointer, mask)
+    try:
+        if isinstance(pointer.storage, IntStorage):
+            return _load_ints(pointer.storage, index, live, other)
+        return Floats(_load_floats(ctx, pointer, index, live, other), pointer.dtype)
+    except IndexError as error:
+        raise ctx.broken(str(error)) from None
+
+
+def store(ctx: Context, pointer: Pointer, value: Value, mask: Value = None) -> None:
+    """The pointer's format rounds."""
+    index, live = _lanes(ctx, pointer, mask, np.shape(value) if not hasattr(value, "shape") else value.shape)
+    if not live.any():
+        return
+    if isinstance(pointer.storage, IntStorage):
+        if not is_integral(value):
+            raise ctx.unsupported(f"a store of floats to {pointer.storage.dtype} memory")
+        ints = as_ints(value)
+        pointer.storage.store(index[live], np.broadcast_to(ints.values, index.shape)[live], dynamic=ints.dynamic)
+        return
+    elements = broadcast(to_floats(ctx, value).elements, index.shape)
+    if not live.all():
+        elements, index = elements.map(lambda ids: ids[live]), index[live]
+    pointer.storage.store(index, ctx.builder.round(elements, pointer.dtype))
+
+
+def _lanes(ctx: Context, pointer: Pointer, mask: Value, shape: tuple[int, ...] = ()) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and which lanes are live, broadcast; live indices are checked against the memory's size."""
+    live = np.asarray(True) if mask is None else as_ints(mask).values.astype(bool)
+    shape = np.broadcast_shapes(pointer.offset.shape, live.shape, shape)
+    index, live = np.broadcast_to(pointer.offset.values, shape), np.broadcast_to(live, shape)
+    inside = (index >= 0) & (index < pointer.storage.size)
+    if not inside[live].all():
+        bad = int(index[live & ~inside].flat[0])
+        raise ctx.broken(f"index {bad} is outside memory of {pointer.storage.size} elements")
+    return index, live
+
+
+def _load_ints(storage: IntStorage, index: np.ndarray, live: np.ndarray, other: Value) -> Ints:
+    if live.all():
+        return storage.load(index)
+    got = storage.load(index[live])
+    values = np.full(index.shape, 0 if other is None else int(other), got.values.dtype)
+    values[live] = got.values
+    return Ints(values, got.dynamic)
+
+
+def _load_floats(ctx: Context, pointer: Pointer, index: np.ndarray, live: np.ndarray, other: Value) -> Elements:
+    if live.all():
+        return _gathered(ctx, pointer, pointer.storage.load(index))
+    fill = to_floats(ctx, float("nan") if other is None else other).elements
+    ids = np.array(broadcast(fill, index.shape).ids)
+    if live.any():
+        ids[live] = _gathered(ctx, pointer, pointer.storage.load(index[live])).ids
+    return Elements(ids.shape, ids=ids)
+
+
+def _gathered(ctx: Context, pointer: Pointer, elements: Elements) -> Elements:
+    """A gather by token from static memory is an embedding: an anchor that depends on tokens."""
+    if pointer.offset.dynamic and not is_dynamic(ctx.builder, elements):
+        return ctx.builder.op("embedding", elements, dynamic=True)
+    return elements
