@@ -12,7 +12,20 @@ from graphdiff.report.model import Report, decode, encode
 from graphdiff.report.output import Plan, parse_formats, plan, write_file
 from graphdiff.report.verdict import conclude
 
-__all__ = ["Plan", "Report", "conclude", "decode", "encode", "parse_formats", "plan", "publish", "render", "render_text"]
+__all__ = [
+    "Plan",
+    "Report",
+    "conclude",
+    "decode",
+    "encode",
+    "parse_formats",
+    "plan",
+    "print_text",
+    "publish",
+    "render",
+    "render_text",
+    "terminal_of",
+]
 
 
 def render(report: Report, formats: tuple[str, ...], output: Path | str | None = None) -> list[Path]:
@@ -30,7 +43,7 @@ def publish(report: Report, plan: Plan, stream: TextIO | None = None) -> list[Pa
         write_file(path, render_text(report, name))
     if plan.printed is not None:
         stream = stream or sys.stdout
-        width, color = _terminal(stream)
+        width, color = terminal_of(stream)
         print_text(render_text(report, plan.printed, width=width, color=color), stream)
     return list(plan.files.values())
 
@@ -65,7 +78,7 @@ def print_text(text: str, stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _terminal(stream: TextIO) -> tuple[int, bool]:
+def terminal_of(stream: TextIO) -> tuple[int, bool]:
     """Columns, and whether colour is wanted: on a terminal that has it, unless NO_COLOR says otherwise."""
     width = min(shutil.get_terminal_size((80, 24)).columns, 120)
     if not stream.isatty():

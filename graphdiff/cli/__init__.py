@@ -1,0 +1,1 @@
+"""The command line. Nothing heavy is imported before a command runs: `graphdiff --help` answers at once."""

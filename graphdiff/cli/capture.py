@@ -1,0 +1,123 @@
+"""`graphdiff capture ...`: one side on disk."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphdiff.cli.compare import Attention, Autocast
+from graphdiff.cli.options import CaptureFile, KeepWeights, Layers, Seed, Target, Tokens
+
+commands = typer.Typer(
+    no_args_is_help=False,
+    rich_markup_mode=None,
+    help="Record what one side runs: its ops, its kernels, where it rounds, and hashes of its values. A capture holds no "
+    "weights and no code, and is compared without torch or the engine.",
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.add_typer(commands, name="capture")
+
+
+@commands.command()
+def vllm(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A checkpoint directory, or a name such as qwen3-tiny.")],
+    output: CaptureFile,
+    target: Target = "cuda:90",
+    layers: Layers = None,
+    seed: Seed = 0,
+    tokens: Tokens = 8,
+    combo_kernels: Annotated[
+        bool, typer.Option(help="Let Inductor combine kernels, as vLLM does on CUDA.")
+    ] = True,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Run the engine core in this process (for debuggers).")
+    ] = False,
+    keep_weights: KeepWeights = False,
+) -> None:
+    """Run vLLM and record what it compiled.
+
+    Takes a minute or two and about 2 GB for a tiny model; needs the extra 'vllm'. Exit status: 0 recorded, 2 could not
+    run or nothing was compiled.
+    """
+    from graphdiff import pipeline
+    from graphdiff.cli.progress import progress
+    from graphdiff.cli.streams import stdout_for_answer
+
+    with stdout_for_answer(), progress("starting vLLM") as say:
+        pipeline.capture_vllm(
+            model,
+            output,
+            target=target,
+            layers=layers,
+            seed=seed,
+            tokens=tokens,
+            combo_kernels=combo_kernels,
+            in_process=in_process,
+            keep_weights=keep_weights,
+            progress=say,
+        )
+    typer.echo(f"wrote {output}")
+
+
+@commands.command()
+def transformers(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A checkpoint directory, or a name such as qwen3-tiny.")],
+    output: CaptureFile,
+    layers: Layers = None,
+    seed: Seed = 0,
+    tokens: Tokens = 8,
+    attn: Annotated[Attention, typer.Option(help="Attention implementation.")] = Attention.eager,
+    autocast: Annotated[Autocast | None, typer.Option(help="Run under autocast, over FP32 weights.")] = None,
+    checkpointing: Annotated[
+        bool, typer.Option("--checkpointing", help="Run with activation checkpointing, as training does.")
+    ] = False,
+    keep_weights: KeepWeights = False,
+) -> None:
+    """Run the training forward of transformers and record it.
+
+    Seconds for a tiny model; needs the extra 'transformers'. Exit status: 0 recorded, 2 could not run.
+    """
+    from graphdiff import pipeline
+    from graphdiff.cli.progress import progress
+    from graphdiff.cli.streams import stdout_for_answer
+
+    with stdout_for_answer(), progress("running the forward") as say:
+        pipeline.capture_transformers(
+            model,
+            output,
+            layers=layers,
+            seed=seed,
+            tokens=tokens,
+            attn=attn.value,
+            autocast=autocast.value if autocast else None,
+            checkpointing=checkpointing,
+            keep_weights=keep_weights,
+            progress=say,
+        )
+    typer.echo(f"wrote {output}")
+
+
+@commands.command()
+def function(
+    spec: Annotated[str, typer.Argument(metavar="FILE.py:FN", help="The function: torch tensors in, tensors out.")],
+    inputs: Annotated[str, typer.Option(metavar="FILE.py:FN", help="FN(seed) returns its arguments.")],
+    output: CaptureFile,
+    compile: Annotated[bool, typer.Option("--compile", help="Record what Inductor makes of it.")] = False,
+    target: Target = "cuda:90",
+    seed: Seed = 0,
+) -> None:
+    """Run any torch function and record it. It runs the two files that it is given.
+
+    Needs the extra 'torch'; --compile needs 'vllm' too, for its Triton. Exit status: 0 recorded, 2 could not run.
+    """
+    from graphdiff import pipeline
+    from graphdiff.cli.progress import progress
+    from graphdiff.cli.streams import stdout_for_answer
+
+    with stdout_for_answer(), progress("running the function") as say:
+        pipeline.capture_function(spec, inputs, output, compile=compile, target=target, seed=seed, progress=say)
+    typer.echo(f"wrote {output}")

@@ -1,0 +1,107 @@
+"""`graphdiff compare`: the main job."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphdiff.cli.options import Layers, Seed, Target, Tokens
+
+
+class FailOn(StrEnum):
+    """Findings that give exit status 1."""
+
+    moved = "moved"
+    unmatched = "unmatched"
+    never = "never"
+
+
+class Attention(StrEnum):
+    """The attention implementations of transformers that can be recorded."""
+
+    eager = "eager"
+    sdpa = "sdpa"
+
+
+class Autocast(StrEnum):
+    """Types that training may autocast to."""
+
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command()(compare)
+
+
+def compare(
+    inference: Annotated[str, typer.Argument(metavar="INFERENCE", help="What generates.")],
+    training: Annotated[str, typer.Argument(metavar="TRAINING", help="What computes the log-probs of the update.")],
+    inputs: Annotated[
+        str | None, typer.Option(metavar="FILE.py:FN", help="For functions: FN(seed) returns their arguments.")
+    ] = None,
+    seed: Seed = 0,
+    target: Target = "cuda:90",
+    layers: Layers = None,
+    tokens: Tokens = 8,
+    attn: Annotated[Attention, typer.Option(help="Attention of the transformers side.")] = Attention.eager,
+    autocast: Annotated[
+        Autocast | None, typer.Option(help="Run the transformers side under autocast, over FP32 weights.")
+    ] = None,
+    format: Annotated[
+        str, typer.Option(metavar="LIST", help="One or more of terminal,json,markdown,html, separated by commas.")
+    ] = "terminal",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR_OR_FILE",
+            help="Where to write: a directory (needed for several formats; becomes report.txt, report.json, report.md, "
+            "report.html) or, with an extension and one format, a file. Default: print on stdout.",
+        ),
+    ] = None,
+    fail_on: Annotated[
+        FailOn,
+        typer.Option(
+            help="What gives exit status 1: moved roundings, those or unmatched values, or nothing. "
+            "The format never changes the status."
+        ),
+    ] = FailOn.moved,
+) -> None:
+    """Compare where INFERENCE and TRAINING round.
+
+    An operand is a capture file, vllm:MODEL, transformers:MODEL, or FILE.py:FN with --inputs. MODEL is a checkpoint
+    directory or the name of a known architecture such as qwen3-tiny, built with synthetic weights. A vllm: operand runs
+    the engine: a minute or two and about 2 GB. Two capture files need no engine, no torch and no weights.
+
+    Differences are in ulp (units in the last place) of the rounded type.
+
+    Exit status: 0 nothing found, 1 findings (see --fail-on), 2 could not run or nothing matched.
+    """
+    from graphdiff.report import conclude, parse_formats, plan, publish
+
+    # Before the engine starts: a wrong format or path must not cost two minutes.
+    where = plan(parse_formats(format), output)
+
+    from graphdiff import pipeline
+    from graphdiff.cli.progress import progress
+    from graphdiff.cli.streams import stdout_for_answer
+
+    options = pipeline.CompareOptions(
+        target=target,
+        layers=layers,
+        tokens=tokens,
+        attn=attn.value,
+        autocast=autocast.value if autocast else None,
+        fail_on=fail_on.value,
+    )
+    with stdout_for_answer(), progress("comparing") as say:
+        report = pipeline.compare(inference, training, inputs=inputs, seed=seed, options=options, progress=say)
+    conclude(report, fail_on.value)
+    publish(report, where)
+    raise typer.Exit(report.exit_status)

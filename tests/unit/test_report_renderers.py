@@ -1,0 +1,227 @@
+"""Every renderer on the sample report, on an empty one, on a huge one and on a hostile one."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from sample_report import qwen3_report
+
+from graphdiff.errors import GraphdiffError
+from graphdiff.report import conclude, decode, encode, render_text, words
+from graphdiff.report.markdown import LIMIT
+from graphdiff.report.model import Bits, Count, Moved, Position, Region, Report, Side, Summary, Unmatched, Witness
+
+HEAD_AT_80 = """\
+inference  vllm 0.32.0 · qwen3-tiny · VLLM_COMPILE · cuda:90 · dynamic
+training   transformers 5.19.0 · qwen3-tiny · eager · cpu · 8 tokens
+matched    97 of 97 inference, 141 training values; unmatched 0, 2; opaque 12
+not seen   inference: the sampler
+differs    inference: kernels for cuda:90 generated without a GPU
+MOVED: 15 values rounded in training only, 0 in inference only; exit status 1
+
+#  region                               train  infer  changed  ulp  signs  proof
+1  k norm and RoPE (28 layers)              4      0   41.3 %    2  mixed  yes
+2  q norm and RoPE (28 layers)              4      0   41.2 %    3  mixed  yes
+3  SwiGLU (28 layers)                       1      0   34.2 %    1  mixed  yes
+"""
+
+TABLE_AT_60 = """\
+#  region                       train  infer  changed  proof
+1  k norm and RoPE (28 layers)      4      0   41.3 %  yes
+2  q norm and RoPE (28 layers)      4      0   41.2 %  yes
+3  SwiGLU (28 layers)               1      0   34.2 %  yes
+4  residual sum and RMSNorm         2      0   30.5 %  yes
+   (27 layers)
+"""
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07 <script>alert(1)</script> `tick` | @everyone [x](http://evil) \u202e\n# head"
+
+
+def empty_report() -> Report:
+    """Two sides that round alike."""
+    same = Summary(values=Count(inference=3, training=3), matched=3, unmatched=Count(), regions=0, moved=Count())
+    return conclude(
+        Report(graphdiff="0.1.0", inference=Side(kind="function", model="f"), training=Side(kind="function", model="g"),
+               summary=same)
+    )
+
+
+def huge_report(regions: int) -> Report:
+    """A report that no comment holds."""
+    report = qwen3_report()
+    report.regions = report.regions * (regions // len(report.regions))
+    report.unmatched = report.unmatched * 5000
+    return report
+
+
+def hostile_report() -> Report:
+    """Every string of the capture tries something."""
+    entry = Moved(value=HOSTILE, rounded_in="training", dtype=HOSTILE,
+                  inference=Position(kernel=HOSTILE, node=HOSTILE),
+                  training=Position(file=HOSTILE, line=1, column=0, text=HOSTILE), read_by=[HOSTILE])
+    report = empty_report()
+    report.inference = Side(kind=HOSTILE, model=HOSTILE, versions={HOSTILE: HOSTILE}, mode=HOSTILE)
+    report.regions = [Region(id=HOSTILE, rule=HOSTILE, modules=[HOSTILE], kernels=[HOSTILE], moved=[entry],
+                             witness=Witness(reason=HOSTILE))]
+    report.unmatched = [Unmatched(side="training", node=HOSTILE, op=HOSTILE, module=HOSTILE)]
+    report.notes = [HOSTILE]
+    return report
+
+
+def test_terminal_decides_in_the_first_ten_lines():
+    text = render_text(qwen3_report(), "terminal", width=80)
+    assert text.startswith(HEAD_AT_80)
+
+
+def test_terminal_at_60_columns_keeps_a_row_per_region():
+    assert TABLE_AT_60 in render_text(qwen3_report(), "terminal", width=60)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_terminal_keeps_to_its_width(width):
+    lines = render_text(qwen3_report(), "terminal", width=width).splitlines()
+    commands = {"       graphdiff patch build/compare/report.json -o patch"}
+    assert [line for line in lines if len(line) > width and line not in commands] == []
+
+
+def test_terminal_in_a_pipe_has_no_escape_codes_and_on_a_terminal_has():
+    assert "\x1b" not in render_text(qwen3_report(), "terminal")
+    assert "\x1b[" in render_text(qwen3_report(), "terminal", color=True)
+
+
+def test_terminal_answers_where_why_and_what_to_do():
+    text = render_text(qwen3_report(), "terminal", width=100)
+    assert "silu(gate)  bfloat16 in training only" in text
+    assert "transformers/models/qwen3/modeling_qwen3.py:81:36" in text
+    assert "kernel triton_poi_fused_mul_silu_5" in text
+    assert "recomputed from inputs" in text
+    assert "rotate_half(q) * sin  bfloat16 in training only for 50 % of its elements" in text
+    assert "graphdiff patch build/compare/report.json -o patch" in text
+
+
+def test_nothing_moved_is_one_line_and_no_table():
+    text = render_text(empty_report(), "terminal")
+    assert "SAME: both sides round in the same places; exit status 0" in text
+    assert "region  " not in text
+
+
+def test_markdown_shows_five_rows_and_folds_the_rest():
+    text = render_text(qwen3_report(), "markdown")
+    before_folds = text.split("<details>")[0]
+    assert before_folds.startswith("### graphdiff ❌ MOVED: 15 values")
+    assert len(re.findall(r"^\| \d", before_folds, re.M)) == 5
+    assert "regions 6 to 7 of 7" in text
+    assert text.count("<details>") == text.count("</details>") >= 8
+
+
+def test_markdown_is_cut_with_a_count_and_no_fold_left_open():
+    text = render_text(huge_report(7000), "markdown")
+    assert len(text.encode()) <= LIMIT
+    assert re.search(r"\d+ more sections cut", text)
+    assert text.count("<details>") == text.count("</details>")
+
+
+def test_terminal_is_cut_with_a_count():
+    text = render_text(huge_report(700), "terminal")
+    assert "660 more regions: --format json has all" in text
+    assert len(text.splitlines()) < 600
+
+
+def test_json_has_the_keys_of_the_contract():
+    data = json.loads(render_text(qwen3_report(), "json"))
+    assert list(data)[:8] == [
+        "schema", "graphdiff", "inference", "training", "summary", "regions", "unmatched", "notes",
+    ]
+    assert {"kind", "model", "versions", "mode", "target"} <= set(data["inference"])
+    assert data["summary"] == {
+        "values": {"inference": 97, "training": 141}, "matched": 97, "unmatched": {"inference": 0, "training": 2},
+        "regions": 7, "moved": {"inference": 0, "training": 15},
+    }
+    region = data["regions"][0]
+    assert {"id", "rule", "kind", "modules", "instances", "kernels", "moved", "witness"} <= set(region)
+    assert {"transplant_bitwise", "elements", "differing", "max_ulp", "max_abs"} <= set(region["witness"])
+    entry = region["moved"][0]
+    assert {"value", "rounded_in", "dtype", "inference", "training"} <= set(entry)
+    assert {"node", "kernel", "file", "line"} <= set(entry["inference"])
+    assert {"node", "file", "line", "column", "end_column", "text"} <= set(entry["training"])
+
+
+def test_json_round_trips_and_is_stable():
+    report = qwen3_report()
+    report.inference.versions = {"vllm": "0.32.0", "torch": "2.13.0+cpu"}
+    assert decode(encode(report)) == report
+    assert encode(decode(encode(report))) == encode(qwen3_report())
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"schema": 1}', b"\xff\xfe", b"[" * 100_000])
+def test_what_is_no_report_is_refused_in_one_line(data):
+    with pytest.raises(GraphdiffError, match="not a graphdiff report") as raised:
+        decode(data, where="x.json")
+    assert "x.json" in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_another_schema_is_refused():
+    with pytest.raises(GraphdiffError, match="schema 2"):
+        decode(encode(qwen3_report()).replace(b'"schema": 1', b'"schema": 2'))
+
+
+def test_infinite_numbers_become_null():
+    report = qwen3_report()
+    report.regions[0].witness = Witness.of(Bits(elements=2, differing=1, max_abs=float("inf"), nonfinite=1), None)
+    witness = json.loads(encode(report))["regions"][0]["witness"]
+    assert witness["max_abs"] is None and witness["before"]["nonfinite"] == 1
+    assert decode(encode(report)).regions[0].witness.transplant_bitwise is None
+
+
+def test_hostile_strings_cannot_steer_a_terminal():
+    text = render_text(hostile_report(), "terminal")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e]", text)
+
+
+def test_hostile_strings_stay_text_in_markdown():
+    text = render_text(hostile_report(), "markdown")
+    outside_code = re.sub(r"`[^`\n]*`", "", text)
+    assert "<script>" not in outside_code
+    assert "@everyone" not in outside_code
+    assert "http://evil" not in outside_code
+    assert text.count("<details>") == text.count("</details>")
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.add(tag)
+        if tag not in ("meta",):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("make", [qwen3_report, empty_report, hostile_report])
+def test_html_is_well_formed_and_self_contained(make):
+    text = render_text(make(), "html")
+    tags = _Tags()
+    tags.feed(text)
+    assert tags.open == []
+    assert not tags.seen & {"script", "link", "img", "iframe"}
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#)""", text)
+
+
+def test_worst_region_comes_first_whatever_the_order_in_the_report():
+    report = qwen3_report()
+    report.regions.reverse()
+    assert render_text(report, "terminal").startswith(HEAD_AT_80)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [(0, 0, "-"), (0, 9, "0 %"), (1, 10_000, "<0.1 %"), (1, 8, "12.5 %"), (9999, 10_000, ">99.9 %"), (9, 9, "100 %")],
+)
+def test_percent_never_hides_a_difference(part, whole, text):
+    assert words.percent(part, whole) == text
