@@ -1,0 +1,26 @@
+"""Final logit soft-cap (Gemma 2): cap * tanh(logits / cap) in bf16 op by op in the trainer, in fp32 from the same bf16 logits in the engine; log-softmax in fp32.
+Expected moved: logits/cap, tanh, and the capped logits in training only."""
+import torch
+bf = torch.bfloat16
+EXPECT = dict(verdict="moved", moved_training_only=["scaled_logits", "tanh", "capped_logits"], moved_inference_only=[], unit="nats")
+
+
+def inputs(seed):
+    g = torch.Generator().manual_seed(seed)
+    return ((12 * torch.randn(16, 1024, generator=g)).to(bf),)
+
+
+def inference(logits):
+    return torch.log_softmax(torch.tanh(logits.float() / 30.0) * 30.0, -1)
+
+
+def training(logits):
+    x = logits / 30.0
+    x = torch.tanh(x)
+    x = x * 30.0
+    return torch.log_softmax(x.float(), -1)
+
+
+def aligned(rnd, logits):
+    x = rnd("tanh", torch.tanh(rnd("scaled_logits", logits.float() / 30.0)))
+    return torch.log_softmax(rnd("capped_logits", x * 30.0), -1)
