@@ -1,0 +1,71 @@
+"""Kernels that are not Triton: matmuls and attention, anchors rounded once at their output's format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphdiff.lower.inductor.context import Context
+from graphdiff.lower.inductor.values import Tensor, new_storage
+from graphdiff.program.builder import Elements, contiguous
+
+
+def finish(ctx: Context, x: Elements, out: Tensor) -> Tensor:
+    """Round at the output's format and write."""
+    out.write(ctx.builder.round(x, out.dtype))
+    return out
+
+
+def fresh(shape: tuple[int, ...], dtype: str) -> Tensor:
+    size = int(np.prod(shape, dtype=np.int64))
+    return Tensor(new_storage(size, dtype), shape, contiguous(shape))
+
+
+def mm(ctx: Context, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """mm and bmm."""
+    made = ctx.builder.op("mm", a.read(), b.read())
+    return finish(ctx, made, out or fresh(made.shape, a.dtype))
+
+
+def addmm(ctx: Context, bias: Tensor, a: Tensor, b: Tensor, *, alpha: float = 1, beta: float = 1,
+          out: Tensor | None = None) -> Tensor:
+    """beta * bias + alpha * (a @ b), one rounding."""
+    product = _scaled(ctx, ctx.builder.op("mm", a.read(), b.read()), alpha)
+    made = product if beta == 0 else ctx.builder.op("add", product, _scaled(ctx, bias.read(), beta))
+    return finish(ctx, made, out or fresh(made.shape, a.dtype))
+
+
+def _scaled(ctx: Context, x: Elements, factor: float) -> Elements:
+    return x if factor == 1 else ctx.builder.op("mul", x, float(factor))
+
+
+def attention(ctx: Context, q: Elements, k: Elements, v: Elements, *, scale: float, causal: bool) -> Elements:
+    """Heads first: q [..., H, T, D], k and v [..., G, S, D]."""
+    return ctx.builder.op("attention", q, k, v, scale=float(scale), causal=bool(causal),
+                          shape=(*q.shape[:-1], v.shape[-1]))
+
+
+def sdpa(ctx: Context, q: Tensor, k: Tensor, v: Tensor, *rest: Any, scale: float | None = None, **keywords: Any) -> list[Any]:
+    """ATen's fused attention kernels; only the first output has a meaning here. Dropout and masks are not lowered."""
+    numbers = [x for x in rest if isinstance(x, (int, float)) and not isinstance(x, bool)]
+    flags = [x for x in rest if isinstance(x, bool)] + [keywords.get("is_causal", False)]
+    if any(isinstance(x, Tensor) for x in rest) or any(n != 0 for n in numbers) or keywords.get("dropout_p"):
+        raise ctx.unsupported("fused attention with a mask or dropout")
+    causal = keywords.get("is_causal", any(flags))
+    made = attention(ctx, q.read(), k.read(), v.read(), scale=scale or q.shape[-1] ** -0.5, causal=causal)
+    return [finish(ctx, made, fresh(made.shape, q.dtype)), *[None] * 8]
+
+
+HANDLERS: dict[str, Callable[..., Any]] = {
+    "extern_kernels.mm": mm, "extern_kernels.bmm": mm, "extern_kernels.addmm": addmm,
+    "extern_kernels.bias_addmm": addmm, "torch.ops.aten.mm.out": mm, "torch.ops.aten.mm.default": mm,
+    "torch.ops.aten.bmm.default": mm, "torch.ops.aten.addmm.default": addmm,
+    "torch.ops.aten._scaled_dot_product_flash_attention.default": sdpa,
+    "torch.ops.aten._scaled_dot_product_cudnn_attention.default": sdpa,
+}
+
+
+def lookup(name: str) -> Callable[..., Any] | None:
+    return HANDLERS.get(name.replace("aten.", "torch.ops.aten.", 1) if name.startswith("aten.") else name)

@@ -1,0 +1,72 @@
+"""One output-code module of a captured function: its tensors are leaves that all depend on the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphdiff.errors import GraphdiffError
+from graphdiff.lower.inductor.context import Context, SourcePosition
+from graphdiff.lower.inductor.output_code import Call, OutputCode
+from graphdiff.lower.inductor.pieces import float_leaf, integers
+from graphdiff.lower.inductor.values import TORCH_FLOATS, Tensor
+from graphdiff.program.builder import Builder
+from graphdiff.program.types import Program
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor argument: raw bits (floats: dtypes.STORAGE; integers: the numbers) of `shape` in contiguous order.
+
+    strides (in elements): how call() expects it laid out, default contiguous. dynamic: depends on tokens.
+    """
+
+    name: str
+    raw: np.ndarray
+    dtype: str
+    strides: tuple[int, ...] | None = None
+    dynamic: bool = True
+
+
+def program_from_output_code(text: str, inputs: Sequence[Input | int], *, name: str = "",
+                             sources: Mapping[str, SourcePosition] | None = None,
+                             modules: Mapping[str, str] | None = None,
+                             output_names: Sequence[str] = ()) -> tuple[Program, dict[int, np.ndarray]]:
+    """The program of `call(args)` for args in order (integers are symbolic sizes), and its leaves' bits.
+
+    Outputs are the float tensors it returns, named by output_names, else `output_0` ... by position.
+    """
+    builder = Builder()
+    ctx = Context(builder, name, sources or {}, modules or {})
+    arguments = [argument(builder, x) for x in inputs]
+    returned = Call(ctx, OutputCode(text, name)).run(arguments)
+    for i, tensor in enumerate(returned):
+        if isinstance(tensor, Tensor) and tensor.dtype in TORCH_FLOATS:
+            try:
+                builder.output(output_names[i] if i < len(output_names) else f"output_{i}", tensor.read())
+            except IndexError as error:
+                raise GraphdiffError(f"output {i}: {error}", where=name) from None
+    return builder.program, builder.leaf_bits
+
+
+def argument(builder: Builder, x: Input | int) -> Any:
+    """A leaf (its memory permuted to the expected strides) or an integer tensor or a size."""
+    if not isinstance(x, Input):
+        return x
+    if x.dtype not in TORCH_FLOATS:
+        return integers(x.raw, x.dtype, dynamic=x.dynamic)
+    tensor = float_leaf(builder, x.name, x.raw, x.dtype, dynamic=x.dynamic)
+    if x.strides is None or tuple(x.strides) == tensor.strides:
+        return tensor
+    return relaid(tensor, x.strides)
+
+
+def relaid(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """The same elements in memory with other strides."""
+    size = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, strides)) if all(tensor.shape) else 0
+    laid = Tensor(type(tensor.storage)(size, tensor.dtype), tensor.shape, tuple(strides))
+    laid.write(tensor.read())
+    return laid

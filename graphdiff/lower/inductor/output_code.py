@@ -1,0 +1,203 @@
+"""One output-code module: its kernels, and its `call` evaluated abstractly."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from graphdiff.errors import GraphdiffError
+from graphdiff.lower.inductor import extern
+from graphdiff.lower.inductor.arithmetic import COMPARE, PYTHON_OPS
+from graphdiff.lower.inductor.context import Context
+from graphdiff.lower.inductor.kernel_source import KernelSource, parse_kernel
+from graphdiff.lower.inductor.triton_kernel import launch
+from graphdiff.lower.inductor.values import TORCH_FLOATS, TORCH_INTS, Tensor, new_storage
+
+SOURCE_NODES = re.compile(r"^\s*# (?:Topologically Sorted|Unsorted) Source Nodes: \[(.*?)\]")
+CHECKS = frozenset({"assert_size_stride", "assert_alignment", "torch.cuda.set_device", "args.clear", "get_raw_stream",
+                    "torch.cuda.synchronize", "run_intermediate_hooks"})
+PYTHON = {"max": max, "min": min, "abs": abs, "int": int, "len": len, "range": range}
+
+
+class OutputCode:
+    """A module's text, parsed: `call`, the partitions it runs, and its Triton kernels (parsed when launched)."""
+
+    def __init__(self, text: str, name: str = "") -> None:
+        self.name, self.lines = name, text.splitlines()
+        try:
+            module = ast.parse(text)
+        except SyntaxError as error:
+            raise GraphdiffError(f"the output code does not parse: {error.msg}", where=f"{name} line {error.lineno}",
+                                 fix="give Inductor's Python output code, as captured") from None
+        functions = {f.name: f for f in ast.walk(module) if isinstance(f, ast.FunctionDef)}
+        if "call" not in functions:
+            raise GraphdiffError("the output code has no call()", where=name,
+                                 fix="give Inductor's Python output code (not C++ wrapper code)")
+        self.functions = functions
+        self.sources: dict[str, tuple[ast.Constant, int]] = {}
+        self.partitions: list[str] = []
+        for statement in module.body:
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+                self._module_assignment(ast.unparse(statement.targets[0]), statement.value)
+        self._kernels: dict[str, KernelSource] = {}
+
+    def _module_assignment(self, name: str, call: ast.Call) -> None:
+        function = ast.unparse(call.func)
+        if function == "async_compile.triton" and isinstance(call.args[1], ast.Constant):
+            self.sources[name] = (call.args[1], call.lineno)
+        elif function == "Runner" and call.keywords:
+            self.partitions = [ast.unparse(p) for p in call.keywords[0].value.elts]
+
+    def kernel(self, name: str) -> KernelSource:
+        if name not in self._kernels:
+            constant, line = self.sources[name]
+            self._kernels[name] = parse_kernel(name, constant.value, constant.lineno - 1, self.origin(line))
+        return self._kernels[name]
+
+    def origin(self, line: int) -> tuple[str, ...]:
+        """FX nodes named in the comment block directly above a (1-based) line."""
+        for text in reversed(self.lines[max(0, line - 400):line - 1]):
+            match = SOURCE_NODES.match(text)
+            if match:
+                return tuple(n.strip() for n in match[1].split(",") if n.strip())
+            if not text.lstrip().startswith("#") and "get_raw_stream" not in text and "_numel" not in text:
+                break
+        return ()
+
+
+class Call:
+    """Evaluates `call(args)`: tensors are views of memory, sizes are integers."""
+
+    def __init__(self, ctx: Context, code: OutputCode) -> None:
+        self.ctx, self.code = ctx, code
+
+    def run(self, arguments: list[Any], function: str = "call") -> list[Any]:
+        """The returned values. Raises GraphdiffError for anything without lowering."""
+        definition = self.code.functions[function]
+        parameter = definition.args.args[-1].arg
+        return list(Frame(self, {parameter: list(arguments)}).block(definition.body) or ())
+
+
+class Frame:
+    """The names of one function of the output code."""
+
+    def __init__(self, call: Call, environment: dict[str, Any]) -> None:
+        self.call, self.ctx, self.code, self.env = call, call.ctx, call.code, environment
+
+    def block(self, body: list[ast.stmt]) -> Any:
+        """The value of a return statement, else None."""
+        for s in body:
+            self.ctx.line = s.lineno
+            if isinstance(s, ast.Assign):
+                value = self.value(s.value)
+                for target in s.targets:
+                    self.bind(target, value)
+            elif isinstance(s, ast.Expr):
+                self.value(s.value)
+            elif isinstance(s, ast.Delete):
+                for target in s.targets:
+                    self.env.pop(ast.unparse(target), None)
+            elif isinstance(s, ast.Return):
+                return self.value(s.value) if s.value else ()
+            elif isinstance(s, ast.With | ast.If):
+                inner = s.body if isinstance(s, ast.With) or self.value(s.test) else s.orelse
+                if (returned := self.block(inner)) is not None:
+                    return returned
+            elif not isinstance(s, ast.Pass | ast.Global | ast.Import | ast.ImportFrom | ast.Assert):
+                raise self.ctx.unsupported(f"the statement `{ast.unparse(s)[:80]}`")
+        return None
+
+    def bind(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.env[target.id] = value
+        elif isinstance(target, ast.Tuple | ast.List) and len(target.elts) == len(value):
+            for t, v in zip(target.elts, value):
+                self.bind(t, v)
+        else:
+            raise self.ctx.unsupported(f"assignment to `{ast.unparse(target)}`")
+
+    def value(self, e: ast.expr) -> Any:
+        match e:
+            case ast.Constant():
+                return e.value
+            case ast.Name():
+                if e.id not in self.env:
+                    raise self.ctx.broken(f"{e.id} is used before it is set or after it is freed")
+                return self.env[e.id]
+            case ast.Tuple() | ast.List():
+                return [self.value(x) for x in e.elts]
+            case ast.BinOp():
+                return PYTHON_OPS[type(e.op).__name__](self.value(e.left), self.value(e.right))
+            case ast.UnaryOp():
+                value = self.value(e.operand)
+                return -value if isinstance(e.op, ast.USub) else not value
+            case ast.Compare() if len(e.ops) == 1 and type(e.ops[0]).__name__ in COMPARE:
+                return COMPARE[type(e.ops[0]).__name__](self.value(e.left), self.value(e.comparators[0]))
+            case ast.Subscript():
+                return self.value(e.value)[self.value(e.slice)]
+            case ast.IfExp():
+                return self.value(e.body if self.value(e.test) else e.orelse)
+            case ast.Attribute():
+                return self.attribute(e)
+            case ast.Call():
+                return self.called(e)
+        raise self.ctx.unsupported(f"`{ast.unparse(e)[:80]}`")
+
+    def attribute(self, e: ast.Attribute) -> Any:
+        name = ast.unparse(e)
+        if name.startswith("torch.") and e.attr in TORCH_FLOATS | TORCH_INTS | {"float64", "strided"}:
+            return e.attr
+        raise self.ctx.unsupported(f"`{name}`")
+
+    def called(self, e: ast.Call) -> Any:
+        name = ast.unparse(e.func)
+        if name in CHECKS:
+            return None
+        if name.endswith(".run") and name[:-4] in self.code.sources:
+            kernel = self.code.kernel(name[:-4])
+            return launch(self.ctx, kernel, [self.value(a) for a in e.args])
+        if name.startswith(("self.partitions[", "partitions[")):
+            return self.call.run(self.value(e.args[0]), self.code.partitions[self.value(e.func.slice)])
+        if name in ("empty_strided_cuda", "empty_strided_cpu", "empty_strided"):
+            return self.allocate(*[self.value(a) for a in e.args[:3]])
+        if name == "reinterpret_tensor":
+            base, shape, strides, *offset = [self.value(a) for a in e.args]
+            return Tensor(base.storage, tuple(shape), tuple(strides), base.offset + (offset[0] if offset else 0))
+        if name in ("copy_if_misaligned", "clone_if_misaligned"):
+            return self.value(e.args[0])
+        if name in PYTHON:
+            return PYTHON[name](*[self.value(a) for a in e.args])
+        if name == "float":
+            return float(ast.literal_eval(e.args[0]))
+        return self.extern(e, name)
+
+    def allocate(self, shape: list[int], strides: list[int], dtype: str) -> Tensor:
+        size = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if all(shape) else 0
+        try:
+            return Tensor(new_storage(size, dtype), tuple(shape), tuple(strides))
+        except KeyError:
+            raise self.ctx.unsupported(f"a buffer of {dtype}") from None
+
+    def extern(self, e: ast.Call, name: str) -> Any:
+        """extern_kernels.* and fallbacks to ATen: by the table in extern.py."""
+        handler = extern.lookup(name)
+        if handler is None:
+            raise self.ctx.unsupported(name)
+        line = self.ctx.line
+        positional, keywords = [self.value(a) for a in e.args], {k.arg: self.value(k.value) for k in e.keywords}
+        short = name.removeprefix("extern_kernels.").removeprefix("torch.ops.")
+        self.ctx.enter(short, self.code.origin(line), line)
+        out = keywords.get("out")
+        target = next((n for n, v in self.env.items() if v is out), "") if out is not None else ""
+        self.ctx.at(line, target)
+        try:
+            return handler(self.ctx, *positional, **keywords)
+        except IndexError as error:
+            raise self.ctx.broken(str(error)) from None
+        except TypeError as error:
+            if "argument" not in str(error):
+                raise
+            raise self.ctx.unsupported(f"{name} ({error})") from None
+        finally:
+            self.ctx.enter("", (), line)

@@ -1,0 +1,161 @@
+"""A whole engine graph: compiled pieces wired by the split graph, attention between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphdiff.errors import GraphdiffError
+from graphdiff.lower.inductor import extern
+from graphdiff.lower.inductor.context import Context, SourcePosition
+from graphdiff.lower.inductor.output_code import Call, OutputCode
+from graphdiff.lower.inductor.values import IntStorage, Tensor
+from graphdiff.program.builder import Builder, Storage, contiguous
+from graphdiff.program.types import Program
+
+ATTENTION = "vllm.unified_attention_with_output"
+KV_UPDATE = "vllm.unified_kv_cache_update"
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """A node of the split graph; a reference to another node in args is {"n": name}."""
+
+    name: str
+    op: str
+    target: str
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """Raw bits (dtypes.STORAGE) of the tensor's shape in contiguous order, and its format."""
+
+    raw: np.ndarray
+    dtype: str
+
+
+@dataclass(frozen=True)
+class EnginePieces:
+    """What a captured engine graph consists of, as plain data.
+
+    top: the split graph; splitting: the submodules between the pieces, as nodes; pieces: output code by submodule.
+    parameters: by placeholder. token_ids, positions: the probe; ids_name and positions_name are their placeholders.
+    attention_scale: None means 1 / sqrt(head size). sources and modules: by FX node name (see Context).
+    """
+
+    top: Sequence[GraphNode]
+    splitting: Mapping[str, Sequence[GraphNode]]
+    pieces: Mapping[str, str]
+    parameters: Mapping[str, Parameter]
+    token_ids: np.ndarray
+    positions: np.ndarray
+    ids_name: str = "l_input_ids_"
+    positions_name: str = "l_positions_"
+    ids_dtype: str = "int32"
+    positions_dtype: str = "int64"
+    attention_scale: float | None = None
+    sources: Mapping[str, SourcePosition] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
+
+
+def program_from_pieces(engine: EnginePieces) -> tuple[Program, dict[int, np.ndarray]]:
+    """The engine's program on the probe, and the raw bits of its leaves.
+
+    Outputs: `hidden_states`; if the graph returns several tensors, `hidden_states`, `output_1`, `output_2` ...
+    Raises GraphdiffError naming the construct, kernel and line that has no lowering.
+    """
+    builder = Builder()
+    wiring = Wiring(builder, engine)
+    for node in engine.top:
+        wiring.run(node)
+    for i, tensor in enumerate(wiring.returned):
+        builder.output("hidden_states" if i == 0 else f"output_{i}", tensor.read())
+    return builder.program, builder.leaf_bits
+
+
+class Wiring:
+    """Runs the split graph's nodes in order; `env` holds what each returned."""
+
+    def __init__(self, builder: Builder, engine: EnginePieces) -> None:
+        self.builder, self.engine = builder, engine
+        self.env: dict[str, Any] = {}
+        self.codes = {name: OutputCode(text, name) for name, text in engine.pieces.items()}
+        self.returned: list[Tensor] = []
+
+    def run(self, node: GraphNode) -> None:
+        if node.op == "placeholder":
+            self.env[node.name] = self.placeholder(node.name)
+        elif node.op == "call_module":
+            arguments = [self.resolve(a) for a in node.args]
+            run = self.piece if node.target in self.codes else self.between
+            self.env[node.name] = run(node.target, arguments)
+        elif node.op == "call_function" and "getitem" in node.target:
+            self.env[node.name] = self.resolve(node.args[0])[node.args[1]]
+        elif node.op == "output":
+            values = node.args[0]
+            values = values if isinstance(values, (list, tuple)) else [values]
+            self.returned = [v for v in map(self.resolve, values) if isinstance(v, Tensor)]
+        else:
+            raise GraphdiffError(f"no lowering for {node.target} in the split graph", where=node.name)
+
+    def resolve(self, argument: Any) -> Any:
+        if isinstance(argument, dict) and "n" in argument:
+            return self.env[argument["n"]]
+        return argument
+
+    def placeholder(self, name: str) -> Any:
+        engine = self.engine
+        if name == engine.ids_name:
+            return integers(engine.token_ids, engine.ids_dtype, dynamic=True)
+        if name == engine.positions_name:
+            return integers(engine.positions, engine.positions_dtype, dynamic=False)
+        if name in engine.parameters:
+            parameter = engine.parameters[name]
+            return float_leaf(self.builder, name, parameter.raw, parameter.dtype)
+        if name[:1] == "s" and name[1:].isdigit():
+            return len(engine.token_ids)  # the token dimension is the only symbolic size
+        return name  # a layer's name
+
+    def piece(self, name: str, arguments: list[Any]) -> list[Any]:
+        ctx = Context(self.builder, name, self.engine.sources, self.engine.modules)
+        return Call(ctx, self.codes[name]).run(arguments)
+
+    def between(self, name: str, arguments: list[Any]) -> None:
+        """A splitting submodule: attention writes its output argument; the cache update moves data away."""
+        nodes = self.engine.splitting.get(name)
+        if nodes is None:
+            raise GraphdiffError(f"no output code for the piece {name}", fix="capture again with fresh compile caches")
+        env = dict(zip([n.name for n in nodes if n.op == "placeholder"], arguments))
+        for node in nodes:
+            if node.target == ATTENTION:
+                q, k, v, out = (env[a["n"]] for a in node.args[:4])
+                self.attention(name, node.name, q, k, v, out)
+            elif node.op not in ("placeholder", "output") and node.target != KV_UPDATE:
+                raise GraphdiffError(f"no lowering for {node.target}", where=name)
+
+    def attention(self, piece: str, name: str, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+        """vLLM lays q, k and v out as [tokens, heads, head size]."""
+        ctx = Context(self.builder, piece, self.engine.sources, self.engine.modules)
+        ctx.enter("attention", (name,), 0)
+        ctx.at(0, name)
+        heads_first = [t.read().map(lambda ids: ids.transpose(1, 0, 2)) for t in (q, k, v)]
+        scale = self.engine.attention_scale or q.shape[-1] ** -0.5
+        made = extern.attention(ctx, *heads_first, scale=scale, causal=True)
+        rounded = self.builder.round(made, out.dtype)
+        out.write(rounded.map(lambda ids: ids.transpose(1, 0, 2).reshape(out.shape)))
+
+
+def integers(values: np.ndarray, dtype: str, *, dynamic: bool) -> Tensor:
+    values = np.asarray(values)
+    return Tensor(IntStorage.of(values, dtype, dynamic=dynamic), values.shape, contiguous(values.shape))
+
+
+def float_leaf(builder: Builder, name: str, raw: np.ndarray, dtype: str, *, dynamic: bool = False, **attrs: Any) -> Tensor:
+    """A leaf and the memory it lies in."""
+    leaf = builder.leaf(name, raw, dtype, dynamic=dynamic, **attrs)
+    return Tensor(Storage.of_leaf(leaf, dtype), leaf.shape, contiguous(leaf.shape))
