@@ -1,0 +1,172 @@
+"""Starts our own engine for a capture, in this process or in a child, and stops it when the capture is made."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphdiff.capture.models import ModelRef
+from graphdiff.capture.vllm import session
+from graphdiff.capture.vllm.raw import RawEngineCapture
+from graphdiff.capture.vllm.request import Request, read_status, status_file
+from graphdiff.capture.vllm.versions import engine, installed_version
+from graphdiff.errors import GraphdiffError
+
+QUIET = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "GLOO_LOG_LEVEL": "ERROR",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
+SETTINGS = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_DISABLE_COMPILE_CACHE": "1",
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+CHILD_TIMEOUT_SECONDS = 3600
+
+
+def capture_engine(
+    model: ModelRef,
+    *,
+    target: str = "cuda:90",
+    combo_kernels: bool = True,
+    compile_sizes: Sequence[int] = (),
+    on_captured: Callable[[RawEngineCapture], None] | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+    debug: bool = False,
+    **engine_options: Any,
+) -> RawEngineCapture:
+    """Start the engine on `model` in this process and return what it compiles; the engine never runs.
+
+    `on_captured` gets the capture while the engine still stands. `compile_sizes` are numbers of tokens for which
+    static shape buckets are captured beside the dynamic one. With `debug` the engine's own log is shown.
+    """
+    kept: list[RawEngineCapture] = []
+
+    def keep(raw: RawEngineCapture) -> None:
+        progress(f"compiled: {len(raw.pieces)} pieces, {sum(p[0].kernels for p in raw.pieces.values())} kernels")
+        kept.append(raw)
+        if on_captured is not None:
+            on_captured(raw)
+
+    request = Request(
+        output="", target=target, combo_kernels=combo_kernels, stop=True, model=model.name, fingerprint=model.fingerprint
+    )  # fmt: skip
+    _start(model, session.Session(request, keep, lambda error: None), compile_sizes, progress, debug, engine_options)
+    return kept[0]
+
+
+def write_engine_capture(
+    model: ModelRef,
+    output: Path,
+    *,
+    in_process: bool = True,
+    target: str = "cuda:90",
+    combo_kernels: bool = True,
+    compile_sizes: Sequence[int] = (),
+    options: dict[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+    debug: bool = False,
+) -> None:
+    """Capture the engine on `model` into the file `output`, through `finish.write`.
+
+    `in_process=False` uses a child process: its memory is free afterwards, and its crash is an error like any other.
+    """
+    request = Request(str(output), target, combo_kernels, True, model.name, model.fingerprint, options or {})
+    status_file(output).unlink(missing_ok=True)
+    if in_process:
+        from graphdiff.capture.vllm import finish
+
+        def write(raw: RawEngineCapture) -> None:
+            progress("lowering and probing")
+            finish.write(raw, request)
+
+        _start(model, session.Session(request, write, lambda error: None), compile_sizes, progress, debug, {})
+    else:
+        progress("starting the engine in a process of its own")
+        _run_child(request, model, compile_sizes, debug)
+
+
+def _start(
+    model: ModelRef,
+    current: session.Session,
+    compile_sizes: Sequence[int],
+    progress: Callable[[str], None],
+    debug: bool,
+    engine_options: dict[str, Any],
+) -> None:
+    """Start the engine and wait for the end of the capture; its error is raised."""
+    version = installed_version()
+    with tempfile.TemporaryDirectory(prefix="graphdiff-engine-") as scratch, _environment(scratch, debug):
+        private = engine()
+        progress(f"starting vllm {version} on {model.name}")
+        session.begin(current)
+        try:
+            private.start_engine(str(model.path), compile_sizes=compile_sizes, **engine_options)
+        except session.CaptureDone as done:
+            if done.error is not None:
+                raise done.error from None
+        else:
+            raise GraphdiffError(
+                "nothing was captured: the engine started and reported no compiled graph",
+                where=f"vllm {version}",
+                fix="run again with --debug to see the engine's log",
+            )
+        finally:
+            session.end()
+            private.forget_engine()
+
+
+@contextlib.contextmanager
+def _environment(scratch: str, debug: bool) -> Iterator[None]:
+    """The engine's settings, with caches in an empty folder; what the user set about logging wins."""
+    settings = {
+        **SETTINGS,
+        "VLLM_CACHE_ROOT": str(Path(scratch) / "vllm"),
+        "TORCHINDUCTOR_CACHE_DIR": str(Path(scratch) / "inductor"),
+    }
+    quiet = {} if debug else {name: value for name, value in QUIET.items() if name not in os.environ}
+    before = dict(os.environ)
+    os.environ.update({**settings, **quiet})
+    os.environ.pop("GRAPHDIFF_CAPTURE", None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _run_child(request: Request, model: ModelRef, compile_sizes: Sequence[int], debug: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="graphdiff-request-") as scratch:
+        path = Path(scratch) / "request.json"
+        request.save(path)
+        command = [sys.executable, "-m", "graphdiff.capture.vllm.child", str(path), str(model.path)]
+        command += [json.dumps(list(compile_sizes)), str(int(debug))]
+        result = subprocess.run(
+            command,
+            stdout=None if debug else subprocess.DEVNULL,
+            stderr=None if debug else subprocess.PIPE,
+            text=True,
+            timeout=CHILD_TIMEOUT_SECONDS,
+            check=False,
+        )
+    status = read_status(request.output)
+    if status is None:
+        last = (result.stderr or "").strip().splitlines()[-1:] or [f"exit status {result.returncode}"]
+        raise GraphdiffError(
+            f"the engine's process ended without a capture: {last[0]}",
+            where=f"exit status {result.returncode}",
+            fix="run again with --debug to see the engine's log; is there enough memory?",
+        )
+    status_file(request.output).unlink(missing_ok=True)
+    status.check()

