@@ -1,0 +1,22 @@
+"""Residual multiplier (Granite: h + 0.22 * x): eager rounds the scaled branch before the addition, the fused kernel does not.
+Expected moved: 0.22*x in training only."""
+import torch
+bf = torch.bfloat16
+EXPECT = dict(verdict="moved", moved_training_only=["scaled_branch"], moved_inference_only=[])
+
+
+def inputs(seed):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(64, 512, generator=g).to(bf), torch.randn(64, 512, generator=g).to(bf)
+
+
+def inference(h, x):
+    return (h.float() + x.float() * 0.22).to(bf)
+
+
+def training(h, x):
+    return h + x * 0.22
+
+
+def aligned(rnd, h, x):
+    return (h.float() + rnd("scaled_branch", x.float() * 0.22)).to(bf)

@@ -1,0 +1,27 @@
+"""Attention soft-cap (Gemma 2: 50 * tanh(s / 50)) in bf16 op by op in eager attention, in fp32 in the engine's kernel, from fp32 scores.
+Expected moved: scores, s/50, tanh and the capped scores in training only."""
+import torch
+import torch.nn.functional as F
+bf = torch.bfloat16
+EXPECT = dict(verdict="moved", moved_training_only=["scores", "scores_over_cap", "tanh", "capped"], moved_inference_only=[], slack="GEMM order")
+
+
+def inputs(seed):
+    g = torch.Generator().manual_seed(seed)
+    return (2 * torch.randn(2, 32, 64, generator=g)).to(bf), (2 * torch.randn(2, 32, 64, generator=g)).to(bf)
+
+
+def inference(q, k):
+    s = q.float() @ k.float().transpose(1, 2)
+    return torch.softmax(50.0 * torch.tanh(s / 50.0), -1).to(bf)
+
+
+def training(q, k):
+    s = q @ k.transpose(1, 2)
+    s = torch.tanh(s / 50.0) * 50.0
+    return F.softmax(s, dim=-1, dtype=torch.float32).to(bf)
+
+
+def aligned(rnd, q, k):
+    s = rnd("scores_over_cap", rnd("scores", q.float() @ k.float().transpose(1, 2)) / 50.0)
+    return torch.softmax(rnd("capped", 50.0 * rnd("tanh", torch.tanh(s))), -1).to(bf)
