@@ -1,0 +1,84 @@
+"""Every case through the whole comparison, in process: the count of moved roundings per side, the mode, the witness.
+
+`public/` are cases written after public reports, `more/` are ours; what each EXPECT says of `more/` is proven on real
+bits first (`check_expect.py`), so a failing count is a fault of the comparison, not of the case.
+"""
+
+import json
+import pathlib
+import warnings
+
+import check_expect
+import pytest
+
+torch = pytest.importorskip("torch")
+
+HERE = pathlib.Path(__file__).parent
+FILES = [f for folder in ("public", "more") for f in sorted((HERE / folder).glob("[0-9]*.py"))]
+IDS = [f"{f.parent.name}-{f.stem}" for f in FILES]
+
+# Another partial sum is rounded on each side: no schedule makes one side's skeleton the other's.
+OTHER_SKELETON = {"29_three_term_add_order"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("path", [f for f in FILES if f.parent.name == "more"], ids=lambda f: f.stem)
+def test_expectation_is_true(path):
+    with torch.no_grad():
+        wrong, words = check_expect.check(path)
+    assert not wrong, words
+
+
+@pytest.fixture(scope="module")
+def reports():
+    """One comparison per case, kept: the tests below look at the same report."""
+    pipeline = pytest.importorskip("graphdiff.pipeline")
+    kept = {}
+
+    def report(path):
+        if path not in kept:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                kept[path] = pipeline.compare(
+                    f"{path}:inference", f"{path}:training", inputs=f"{path}:inputs", seed=0, options=pipeline.CompareOptions()
+                )
+        return kept[path]
+
+    return report
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_moved_roundings(path, reports):
+    expect, report = check_expect.load(path).EXPECT, reports(path)
+    moved = (report.summary.moved.training, report.summary.moved.inference)
+    wanted = (len(expect.get("moved_training_only", [])), len(expect.get("moved_inference_only", [])))
+    said = [(m.rounded_in, m.value, m.dtype) for r in report.regions for m in r.moved]
+    if expect["verdict"] == "rounding_mode":
+        about_mode = json.dumps([report.verdict, report.notes, [[m.mode, m.mechanism] for r in report.regions for m in r.moved]])
+        assert "mode" in about_mode.lower() and report.exit_status == 1, (moved, said, report.notes)
+        assert moved == (0, 0), f"no rounding moved, but {said}"
+        return
+    assert moved == wanted, f"(training, inference) {moved}, EXPECT {wanted}: {said}; unmatched {[(u.side, u.op, u.node) for u in report.unmatched]}"
+    assert report.exit_status == (1 if any(wanted) else 0), (report.verdict, report.exit_status)
+
+
+POSITIVE = [(f, i) for f, i in zip(FILES, IDS) if check_expect.load(f).EXPECT["verdict"] == "moved" and f.stem not in OTHER_SKELETON]
+
+
+@pytest.mark.parametrize("path", [f for f, _ in POSITIVE], ids=[i for _, i in POSITIVE])
+def test_witness_is_bitwise(path, reports):
+    regions = reports(path).regions
+    assert regions, "a positive with no region"
+    for region in regions:
+        w = region.witness
+        if check_expect.load(path).EXPECT.get("slack") and w.after is not None:
+            assert w.after.differing <= check_expect.SLACK * w.after.elements, f"{region.name}: {w.after}"
+        else:
+            assert w.transplant_bitwise is True, f"{region.name}: {w}"
