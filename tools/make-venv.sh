@@ -30,6 +30,9 @@ if [ -x .venv/bin/python ] && [ "$(cat "$STAMP" 2>/dev/null || true)" = "$WANTED
     exit 0
 fi
 
+# Until everything below has worked, there is no up-to-date .venv.
+rm -f "$STAMP"
+
 has_cuda_stack() {
     "$PYTHON" - 2>/dev/null <<'PY'
 import importlib.metadata, sys

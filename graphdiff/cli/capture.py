@@ -12,8 +12,8 @@ from graphdiff.cli.options import CaptureFile, KeepWeights, Layers, Seed, Target
 commands = typer.Typer(
     no_args_is_help=False,
     rich_markup_mode=None,
-    help="Record what one side runs: its ops, its kernels, where it rounds, and hashes of its values. A capture holds no "
-    "weights and no code, and is compared without torch or the engine.",
+    help="Record what one side runs: its ops, its kernels, where it rounds, and hashes of its values. A capture holds "
+    "no weights and no code, and is compared without torch or the engine.",
 )
 
 
@@ -24,15 +24,16 @@ def add_to(app: typer.Typer) -> None:
 
 @commands.command()
 def vllm(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A checkpoint directory, or a name such as qwen3-tiny.")],
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A checkpoint directory, a config.json, or a name such as qwen3-tiny."),
+    ],
     output: CaptureFile,
     target: Target = "cuda:90",
     layers: Layers = None,
     seed: Seed = 0,
     tokens: Tokens = 8,
-    combo_kernels: Annotated[
-        bool, typer.Option(help="Let Inductor combine kernels, as vLLM does on CUDA.")
-    ] = True,
+    combo_kernels: Annotated[bool, typer.Option(help="Let Inductor combine kernels, as vLLM does on CUDA.")] = True,
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run the engine core in this process (for debuggers).")
     ] = False,
@@ -65,7 +66,10 @@ def vllm(
 
 @commands.command()
 def transformers(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A checkpoint directory, or a name such as qwen3-tiny.")],
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A checkpoint directory, a config.json, or a name such as qwen3-tiny."),
+    ],
     output: CaptureFile,
     layers: Layers = None,
     seed: Seed = 0,

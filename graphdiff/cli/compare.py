@@ -76,7 +76,7 @@ def compare(
     """Compare where INFERENCE and TRAINING round.
 
     An operand is a capture file, vllm:MODEL, transformers:MODEL, or FILE.py:FN with --inputs. MODEL is a checkpoint
-    directory or the name of a known architecture such as qwen3-tiny, built with synthetic weights. A vllm: operand runs
+    directory, or a config.json or shipped name such as qwen3-tiny, built with made-up weights. A vllm: operand runs
     the engine: a minute or two and about 2 GB. Two capture files need no engine, no torch and no weights.
 
     Differences are in ulp (units in the last place) of the rounded type.

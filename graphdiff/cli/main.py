@@ -15,7 +15,13 @@ from graphdiff.errors import GraphdiffError
 
 COULD_NOT_RUN, INTERRUPTED = 2, 130
 
-EXTRA_OF = {"vllm": "vllm", "triton": "vllm", "transformers": "transformers", "safetensors": "transformers", "torch": "torch"}
+EXTRA_OF = {
+    "vllm": "vllm",
+    "triton": "vllm",
+    "transformers": "transformers",
+    "safetensors": "transformers",
+    "torch": "torch",
+}
 """Which extra brings a module that only captures need."""
 
 # rich_markup_mode=None: help is plain text, the same in a pipe, and does not import rich (a third of its time).
@@ -96,7 +102,8 @@ def _explain(error: Exception) -> None:
         _say("out of memory: compare fewer layers or tokens (--layers, --tokens), or run with --debug")
     else:
         detail = " ".join(str(error).split())[:300]
-        _say(f"internal error: {type(error).__name__}{': ' + detail if detail else ''}: run with --debug for the traceback")
+        named = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
+        _say(f"internal error: {named}: run with --debug for the traceback")
 
 
 def _say(message: str) -> None:

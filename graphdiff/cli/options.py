@@ -10,18 +10,27 @@ import typer
 Layers = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Layers of the model to build. Default: all of a checkpoint on disk, 2 of a synthetic one."
+        min=1,
+        metavar="N",
+        help="Layers of a model with made-up weights, 2 by default; a checkpoint keeps all of its own.",
     ),
 ]
-Tokens = Annotated[int, typer.Option(min=1, max=4096, help="Tokens of the probe prompt.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of synthetic weights, inputs and probe; both sides need the same.")]
+Tokens = Annotated[int, typer.Option(min=1, max=4096, metavar="N", help="Tokens of the probe prompt.")]
+Seed = Annotated[
+    int, typer.Option(min=0, metavar="N", help="Seed of synthetic weights, inputs and probe; both sides need the same.")
+]
 Target = Annotated[
     str,
     typer.Option(
-        help="What inference's kernels are for: cuda:90 (compute capability 9.0; needs no GPU) or native (this machine)."
+        metavar="TARGET",
+        help="What inference's kernels are for: cuda:90 (compute capability 9.0, no GPU needed) or native (what runs here).",
     ),
 ]
 CaptureFile = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The capture file to write.")]
 KeepWeights = Annotated[
-    bool, typer.Option("--keep-weights", help="Keep a synthetic checkpoint after the capture instead of removing it.")
+    bool,
+    typer.Option(
+        "--keep-weights",
+        help="Keep the weights in the capture, so that its regions can be run from it. Makes it large.",
+    ),
 ]

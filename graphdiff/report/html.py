@@ -19,7 +19,11 @@ LISTED = 1000
 def render(report: Report) -> str:
     """The report as HTML. Everything from a capture is escaped by the template engine."""
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     sides = (("inference", report.inference), ("training", report.training))
     lists = (
@@ -31,5 +35,10 @@ def render(report: Report) -> str:
         ("Notes", [words.clean(note, 600) for note in report.notes]),
     )
     return environment.get_template("report.html.j2").render(
-        report=report, regions=worst_first(report.regions)[:LISTED], sides=sides, lists=lists, listed=LISTED, words=words
+        report=report,
+        regions=worst_first(report.regions)[:LISTED],
+        sides=sides,
+        lists=lists,
+        listed=LISTED,
+        words=words,
     )

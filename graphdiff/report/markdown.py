@@ -64,7 +64,10 @@ def _head(report: Report) -> str:
         f"| training | {_text(words.side(report.training))} |",
         f"| matched | {_text(words.matched(report))} |",
     ]
-    for label, entries in (("not captured", words.not_captured(report)), ("unlike production", words.differences(report))):
+    for label, entries in (
+        ("not captured", words.not_captured(report)),
+        ("unlike production", words.differences(report)),
+    ):
         if entries:
             lines.append(f"| {label} | {_text(words.first_of(entries))} |")
     return "\n".join(lines) + "\n"
@@ -115,7 +118,12 @@ def _details(number: int, region: Region) -> str:
 
 
 def _moved(entry: Moved) -> str:
-    cells = [_code(entry.value), _text(words.moved(entry)), _code(words.place(entry.training)), _code(words.place(entry.inference))]
+    cells = [
+        _code(entry.value),
+        _text(words.moved(entry)),
+        _code(words.place(entry.training)),
+        _code(words.place(entry.inference)),
+    ]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -124,7 +132,9 @@ def _advice(report: Report) -> str:
         return ""
     lines = ["**What to do**", ""]
     for advice in report.advice[:LIST_SHOWN]:
-        lines.append(f"- {_text(words.clean(advice.text, 600))}" + (f" {_code(advice.command)}" if advice.command else ""))
+        lines.append(
+            f"- {_text(words.clean(advice.text, 600))}" + (f" {_code(advice.command)}" if advice.command else "")
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -170,4 +180,5 @@ def _text(text: str) -> str:
 
 def _code(text: str) -> str:
     """A code span that stays one inside a table."""
-    return "`" + words.clean(text).replace("`", "'").replace("|", "\\|") + "`"
+    cleaned = words.clean(text).replace("`", "'").replace("|", "\\|")
+    return f"`{cleaned}`" if cleaned else "-"

@@ -171,8 +171,8 @@ class Region(msgspec.Struct, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What to call the region in a list."""
-        return self.title or self.rule or self.id
+        """What to call the region in a list; one that no rule names is called by where it is."""
+        return self.title or self.rule or f"unnamed, {self.modules[-1] if self.modules else self.id}"
 
     def moved_in(self, side: SideName) -> int:
         """How many of its values are rounded on that side only."""

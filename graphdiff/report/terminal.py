@@ -51,7 +51,10 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
     _list(console, "Not found on the other side", (words.unmatched(entry) for entry in report.unmatched))
     _list(console, "Hidden by the other side", (words.opaque(entry) for entry in report.opaque))
     # One entry alone stands in the head already.
-    for title, entries in (("Not captured", words.not_captured(report)), ("Unlike production", words.differences(report))):
+    for title, entries in (
+        ("Not captured", words.not_captured(report)),
+        ("Unlike production", words.differences(report)),
+    ):
         _list(console, title, entries if len(entries) > 1 else [])
     _list(console, "Versions", [f"{name}: {words.versions(side)}" for name, side in sides if side.versions])
     _list(console, "Notes", (words.clean(note, 600) for note in report.notes))
@@ -130,7 +133,9 @@ def _details(console: Console, regions: list[Region]) -> None:
 
 def _moved(console: Console, entry: Moved) -> None:
     """One moved rounding: the value as a person writes it, then both places."""
-    console.print(Padding(Text.assemble((words.clean(entry.value, 100), "bold"), f"  {words.moved(entry)}"), (0, 0, 0, 3)))
+    console.print(
+        Padding(Text.assemble((words.clean(entry.value, 100), "bold"), f"  {words.moved(entry)}"), (0, 0, 0, 3))
+    )
     rows: list[tuple[str, str | Text]] = [
         ("training", words.place(entry.training)),
         ("inference", words.place(entry.inference)),

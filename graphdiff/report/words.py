@@ -97,9 +97,7 @@ def verdict(report: Report) -> str:
     """The one line that answers: is anything moved, and what exit status does that mean."""
     if report.verdict == "moved":
         moved = report.summary.moved
-        text = (
-            f"MOVED: {plural(moved.training, 'value')} rounded in training only, {moved.inference} in inference only"
-        )
+        text = f"MOVED: {plural(moved.training, 'value')} rounded in training only, {moved.inference} in inference only"
     else:
         text = _VERDICT[report.verdict]
     return f"{text}; exit status {report.exit_status}"
@@ -205,13 +203,23 @@ def place(position: Position) -> str:
 def unmatched(entry: Unmatched) -> str:
     """One value that the other side never forms."""
     where = source(Position(file=entry.file, line=entry.line))
-    parts = [clean(entry.op or entry.node), clean(entry.module), where, f"{entry.count} times" if entry.count > 1 else ""]
+    parts = [
+        clean(entry.op or entry.node),
+        clean(entry.module),
+        where,
+        f"{entry.count} times" if entry.count > 1 else "",
+    ]
     return f"{entry.side}: " + ", ".join(part for part in parts if part)
 
 
 def opaque(entry: Opaque) -> str:
     """One value that the other side hides."""
-    parts = [clean(entry.value), clean(entry.module), clean(entry.why), f"{entry.count} times" if entry.count > 1 else ""]
+    parts = [
+        clean(entry.value),
+        clean(entry.module),
+        clean(entry.why),
+        f"{entry.count} times" if entry.count > 1 else "",
+    ]
     return f"{entry.side}: " + ", ".join(part for part in parts if part)
 
 

@@ -13,4 +13,6 @@ def rules_directory() -> Path:
     for folder in (here / "data", here.parent.parent / "rules"):
         if folder.is_dir():
             return folder
-    raise GraphdiffError("the rules are missing from this installation", where=str(here), fix="install graphdiff-rl again")
+    raise GraphdiffError(
+        "the rules are missing from this installation", where=str(here), fix="install graphdiff-rl again"
+    )

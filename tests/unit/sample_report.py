@@ -105,10 +105,22 @@ def qwen3_report() -> Report:
             instances=1,
         ),
         region(
-            "r2", "qk-norm-rope", "q norm and RoPE", [f"{LAYER}.self_attn.q_norm", f"{LAYER}.self_attn"], rope("q"), 1688, 3
+            "r2",
+            "qk-norm-rope",
+            "q norm and RoPE",
+            [f"{LAYER}.self_attn.q_norm", f"{LAYER}.self_attn"],
+            rope("q"),
+            1688,
+            3,
         ),
         region(
-            "r3", "qk-norm-rope", "k norm and RoPE", [f"{LAYER}.self_attn.k_norm", f"{LAYER}.self_attn"], rope("k"), 1690, 2
+            "r3",
+            "qk-norm-rope",
+            "k norm and RoPE",
+            [f"{LAYER}.self_attn.k_norm", f"{LAYER}.self_attn"],
+            rope("k"),
+            1690,
+            2,
         ),
         region(
             "r4",
@@ -116,8 +128,16 @@ def qwen3_report() -> Report:
             "residual sum and RMSNorm",
             [LAYER, post],
             [
-                moved(SUM, (308, 24, 48, SUM), add_norm, "add_1", LAYER, mechanism="store reused from a register",
-                      read_by=["mean(x^2)", "x * rsqrt", "the next residual sum"], instances=28),
+                moved(
+                    SUM,
+                    (308, 24, 48, SUM),
+                    add_norm,
+                    "add_1",
+                    LAYER,
+                    mechanism="store reused from a register",
+                    read_by=["mean(x^2)", "x * rsqrt", "the next residual sum"],
+                    instances=28,
+                ),
                 moved(XHAT, CAST, add_norm, "mul_5", post, instances=28),
             ],
             1204,
@@ -128,8 +148,16 @@ def qwen3_report() -> Report:
             "swiglu",
             "SwiGLU",
             [f"{LAYER}.mlp"],
-            [moved("silu(gate)", (81, 35, 65, "self.act_fn(self.gate_proj(x))"), "triton_poi_fused_mul_silu_5", "silu",
-                   f"{LAYER}.mlp", instances=28)],
+            [
+                moved(
+                    "silu(gate)",
+                    (81, 35, 65, "self.act_fn(self.gate_proj(x))"),
+                    "triton_poi_fused_mul_silu_5",
+                    "silu",
+                    f"{LAYER}.mlp",
+                    instances=28,
+                )
+            ],
             1401,
             1,
         ),
@@ -139,7 +167,9 @@ def qwen3_report() -> Report:
             "residual sum and RMSNorm",
             [LAYER, inner],
             [
-                moved(SUM, (314, 24, 48, SUM), add_norm, "add_3", LAYER, mechanism="recomputed from inputs", instances=28),
+                moved(
+                    SUM, (314, 24, 48, SUM), add_norm, "add_3", LAYER, mechanism="recomputed from inputs", instances=28
+                ),
                 moved(XHAT, CAST, add_norm, "mul_9", inner, instances=27),
             ],
             1250,
@@ -151,29 +181,63 @@ def qwen3_report() -> Report:
     versions = {"torch": "2.13.0+cpu", "vllm": "0.32.0"}
     report = Report(
         graphdiff="0.1.0",
-        inference=Side(kind="vllm", model="qwen3-tiny", versions=versions, mode="VLLM_COMPILE", target="cuda:90",
-                       shapes="dynamic"),
-        training=Side(kind="transformers", model="qwen3-tiny", versions={"torch": "2.13.0+cpu", "transformers": "5.19.0"},
-                      mode="eager", target="cpu", shapes="8 tokens"),
-        summary=Summary(values=Count(inference=97, training=141), matched=97, unmatched=Count(inference=0, training=2),
-                        regions=7, moved=Count(inference=0, training=15)),
+        inference=Side(
+            kind="vllm", model="qwen3-tiny", versions=versions, mode="VLLM_COMPILE", target="cuda:90", shapes="dynamic"
+        ),
+        training=Side(
+            kind="transformers",
+            model="qwen3-tiny",
+            versions={"torch": "2.13.0+cpu", "transformers": "5.19.0"},
+            mode="eager",
+            target="cpu",
+            shapes="8 tokens",
+        ),
+        summary=Summary(
+            values=Count(inference=97, training=141),
+            matched=97,
+            unmatched=Count(inference=0, training=2),
+            regions=7,
+            moved=Count(inference=0, training=15),
+        ),
         regions=regions,
-        unmatched=[Unmatched(side="training", node="aten.expand.3", op="expand", module="model.rotary_emb",
-                             file=MODEL_FILE, line=124, count=2)],
+        unmatched=[
+            Unmatched(
+                side="training",
+                node="aten.expand.3",
+                op="expand",
+                module="model.rotary_emb",
+                file=MODEL_FILE,
+                line=124,
+                count=2,
+            )
+        ],
         notes=["attention is compared at its inputs and its output only"],
         coverage=Coverage(
-            inference=SideCoverage(values=97, matched=97, not_captured=["the sampler"],
-                                   differences=["kernels for cuda:90 generated without a GPU"]),
+            inference=SideCoverage(
+                values=97,
+                matched=97,
+                not_captured=["the sampler"],
+                differences=["kernels for cuda:90 generated without a GPU"],
+            ),
             training=SideCoverage(values=141, matched=97, unmatched=2, opaque=12),
         ),
-        opaque=[Opaque(side="training", value="softmax(q @ k.T)", module=f"{LAYER}.self_attn",
-                       why="inside vllm::unified_attention", count=28)],
+        opaque=[
+            Opaque(
+                side="training",
+                value="softmax(q @ k.T)",
+                module=f"{LAYER}.self_attn",
+                why="inside vllm::unified_attention",
+                count=28,
+            )
+        ],
         whole_program=Witness.of(
             Bits(elements=512, differing=430, max_ulp=9, max_abs=0.031, signed_share=0.52), Bits(elements=512)
         ),
         advice=[
-            Advice(text="Move training's roundings to where inference rounds: all three regions of the paper are here.",
-                   command="graphdiff patch build/compare/report.json -o patch"),
+            Advice(
+                text="Move training's roundings to where inference rounds: all three regions of the paper are here.",
+                command="graphdiff patch build/compare/report.json -o patch",
+            ),
             Advice(text="Or leave them, and accept the gap."),
         ],
     )

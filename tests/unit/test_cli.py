@@ -55,8 +55,19 @@ def failing(error):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["compare"], ["capture"], ["capture", "vllm"], ["capture", "transformers"], ["capture", "function"], ["show"],
-     ["rules"], ["rules", "list"], ["rules", "show"], ["rules", "check"]],
+    [
+        [],
+        ["compare"],
+        ["capture"],
+        ["capture", "vllm"],
+        ["capture", "transformers"],
+        ["capture", "function"],
+        ["show"],
+        ["rules"],
+        ["rules", "list"],
+        ["rules", "show"],
+        ["rules", "check"],
+    ],
 )
 def test_every_command_has_help(arguments, capsys):
     assert main([*arguments, "--help"]) == 0
@@ -70,7 +81,12 @@ def test_help_lists_no_command_that_does_not_exist(capsys):
     main(["--help"])
     text = capsys.readouterr().out
     listed = text[text.index("Commands:") :]
-    assert [line.split()[0] for line in listed.splitlines()[1:] if line.strip()] == ["compare", "show", "capture", "rules"]
+    assert [line.split()[0] for line in listed.splitlines()[1:] if line.strip()] == [
+        "compare",
+        "show",
+        "capture",
+        "rules",
+    ]
 
 
 def test_version(capsys):
@@ -80,9 +96,19 @@ def test_version(capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nonsense"], ["compare"], ["compare", "a"], ["compare", "a", "b", "--seed", "x"], ["compare", "a", "b", "--layers", "0"],
-     ["compare", "a", "b", "--fail-on", "sometimes"], ["compare", "a", "b", "--format", "sarif"],
-     ["compare", "a", "b", "--format", "terminal,json"], ["capture", "vllm", "m"], ["show"]],
+    [
+        [],
+        ["nonsense"],
+        ["compare"],
+        ["compare", "a"],
+        ["compare", "a", "b", "--seed", "x"],
+        ["compare", "a", "b", "--layers", "0"],
+        ["compare", "a", "b", "--fail-on", "sometimes"],
+        ["compare", "a", "b", "--format", "sarif"],
+        ["compare", "a", "b", "--format", "terminal,json"],
+        ["capture", "vllm", "m"],
+        ["show"],
+    ],
 )
 def test_usage_errors_are_status_2_on_stderr(arguments, pipeline, capsys):
     assert main(arguments) == 2
@@ -109,8 +135,29 @@ def test_nothing_matched_is_status_2(pipeline, capsys):
 
 
 def test_options_reach_the_pipeline(pipeline, capsys):
-    main(["compare", "vllm:m", "f.py:g", "--inputs", "f.py:i", "--seed", "3", "--target", "native", "--layers", "2",
-          "--tokens", "5", "--attn", "sdpa", "--autocast", "bfloat16", "--fail-on", "unmatched"])
+    main(
+        [
+            "compare",
+            "vllm:m",
+            "f.py:g",
+            "--inputs",
+            "f.py:i",
+            "--seed",
+            "3",
+            "--target",
+            "native",
+            "--layers",
+            "2",
+            "--tokens",
+            "5",
+            "--attn",
+            "sdpa",
+            "--autocast",
+            "bfloat16",
+            "--fail-on",
+            "unmatched",
+        ]
+    )
     inference, training, more = pipeline.asked[0]
     assert (inference, training, more["inputs"], more["seed"]) == ("vllm:m", "f.py:g", "f.py:i", 3)
     assert more["options"] == Options("native", 2, 5, "sdpa", "bfloat16", "unmatched")
@@ -188,7 +235,9 @@ def test_help_imports_nothing_heavy():
 def test_a_closed_pipe_is_quiet():
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([sys.executable, "-m", "graphdiff", "--help"], stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "graphdiff", "--help"], stdout=writing, stderr=subprocess.PIPE, timeout=60
+    )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -17,7 +17,12 @@ def test_formats_keep_their_order_and_count_once():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "names no format"), ("sarif", "not available yet"), ("terminal,github", "not available yet"), ("pdf", "not a format")],
+    [
+        ("", "names no format"),
+        ("sarif", "not available yet"),
+        ("terminal,github", "not available yet"),
+        ("pdf", "not a format"),
+    ],
 )
 def test_other_formats_are_refused(text, message):
     with pytest.raises(GraphdiffError, match=message):

@@ -5,6 +5,8 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sample_report import qwen3_report
 
 from graphdiff.errors import GraphdiffError
@@ -35,6 +37,8 @@ TABLE_AT_60 = """\
    (27 layers)
 """
 
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=400)
+
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 <script>alert(1)</script> `tick` | @everyone [x](http://evil) \u202e\n# head"
 
 
@@ -42,8 +46,12 @@ def empty_report() -> Report:
     """Two sides that round alike."""
     same = Summary(values=Count(inference=3, training=3), matched=3, unmatched=Count(), regions=0, moved=Count())
     return conclude(
-        Report(graphdiff="0.1.0", inference=Side(kind="function", model="f"), training=Side(kind="function", model="g"),
-               summary=same)
+        Report(
+            graphdiff="0.1.0",
+            inference=Side(kind="function", model="f"),
+            training=Side(kind="function", model="g"),
+            summary=same,
+        )
     )
 
 
@@ -55,17 +63,30 @@ def huge_report(regions: int) -> Report:
     return report
 
 
-def hostile_report() -> Report:
+def hostile_report(hostile: str = HOSTILE) -> Report:
     """Every string of the capture tries something."""
-    entry = Moved(value=HOSTILE, rounded_in="training", dtype=HOSTILE,
-                  inference=Position(kernel=HOSTILE, node=HOSTILE),
-                  training=Position(file=HOSTILE, line=1, column=0, text=HOSTILE), read_by=[HOSTILE])
+    entry = Moved(
+        value=hostile,
+        rounded_in="training",
+        dtype=hostile,
+        inference=Position(kernel=hostile, node=hostile),
+        training=Position(file=hostile, line=1, column=0, text=hostile),
+        read_by=[hostile],
+    )
     report = empty_report()
-    report.inference = Side(kind=HOSTILE, model=HOSTILE, versions={HOSTILE: HOSTILE}, mode=HOSTILE)
-    report.regions = [Region(id=HOSTILE, rule=HOSTILE, modules=[HOSTILE], kernels=[HOSTILE], moved=[entry],
-                             witness=Witness(reason=HOSTILE))]
-    report.unmatched = [Unmatched(side="training", node=HOSTILE, op=HOSTILE, module=HOSTILE)]
-    report.notes = [HOSTILE]
+    report.inference = Side(kind=hostile, model=hostile, versions={hostile: hostile}, mode=hostile)
+    report.regions = [
+        Region(
+            id=hostile,
+            rule=hostile,
+            modules=[hostile],
+            kernels=[hostile],
+            moved=[entry],
+            witness=Witness(reason=hostile),
+        )
+    ]
+    report.unmatched = [Unmatched(side="training", node=hostile, op=hostile, module=hostile)]
+    report.notes = [hostile]
     return report
 
 
@@ -131,12 +152,22 @@ def test_terminal_is_cut_with_a_count():
 def test_json_has_the_keys_of_the_contract():
     data = json.loads(render_text(qwen3_report(), "json"))
     assert list(data)[:8] == [
-        "schema", "graphdiff", "inference", "training", "summary", "regions", "unmatched", "notes",
+        "schema",
+        "graphdiff",
+        "inference",
+        "training",
+        "summary",
+        "regions",
+        "unmatched",
+        "notes",
     ]
     assert {"kind", "model", "versions", "mode", "target"} <= set(data["inference"])
     assert data["summary"] == {
-        "values": {"inference": 97, "training": 141}, "matched": 97, "unmatched": {"inference": 0, "training": 2},
-        "regions": 7, "moved": {"inference": 0, "training": 15},
+        "values": {"inference": 97, "training": 141},
+        "matched": 97,
+        "unmatched": {"inference": 0, "training": 2},
+        "regions": 7,
+        "moved": {"inference": 0, "training": 15},
     }
     region = data["regions"][0]
     assert {"id", "rule", "kind", "modules", "instances", "kernels", "moved", "witness"} <= set(region)
@@ -186,6 +217,19 @@ def test_hostile_strings_stay_text_in_markdown():
     assert "@everyone" not in outside_code
     assert "http://evil" not in outside_code
     assert text.count("<details>") == text.count("</details>")
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANY_TEXT)
+def test_any_string_renders_everywhere(text):
+    report = hostile_report(text)
+    assert decode(encode(report)) == report
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", render_text(report, "terminal"))
+    markdown = re.sub(r"`[^`\n]*`", "", render_text(report, "markdown"))
+    assert markdown.count("<") == markdown.count("<details>") * 4
+    tags = _Tags()
+    tags.feed(render_text(report, "html"))
+    assert tags.open == []
 
 
 class _Tags(HTMLParser):
