@@ -12,8 +12,8 @@ from graphdiff.cli.options import CaptureFile, KeepWeights, Layers, Seed, Target
 commands = typer.Typer(
     no_args_is_help=False,
     rich_markup_mode=None,
-    help="Record what one side runs: its ops, its kernels, where it rounds, and hashes of its values. A capture holds "
-    "no weights and no code, and is compared without torch or the engine.",
+    help="Record what one side runs: its ops, its kernels, where it rounds, and hashes of its values. Nothing "
+    "in a capture is ever executed, and captures are compared without torch or the engine.",
 )
 
 

@@ -23,7 +23,8 @@ Target = Annotated[
     str,
     typer.Option(
         metavar="TARGET",
-        help="What inference's kernels are for: cuda:90 (compute capability 9.0, no GPU needed) or native (what runs here).",
+        help="What inference's kernels are for: cuda:90 (compute capability 9.0, no GPU needed) or native "
+        "(what runs here).",
     ),
 ]
 CaptureFile = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The capture file to write.")]
