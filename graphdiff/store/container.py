@@ -30,6 +30,8 @@ PREFIX = struct.Struct("<6sHQQI")
 LEVEL = 6
 MAX_FILE = 2 << 30
 MAX_HEADER = 64 << 20
+HEADER_RATIO = 128
+"""How many times its compressed length a header may have (after the first 4 MiB). Real ones stay near 10."""
 MAX_TOTAL = 4 << 30
 """Bytes of all arrays, decompressed."""
 MAX_CONTAINERS = 2 << 20
@@ -105,6 +107,8 @@ class ArrayWriter:
         if sum(a.nbytes for a in self.infos) > MAX_TOTAL:
             raise ValueError(f"its numbers take more than {MAX_TOTAL >> 30} GiB")
         packed = zlib.compress(header, LEVEL)
+        if len(header) > header_limit(len(packed)):
+            raise ValueError("its description is too repetitive")
         prefix = PREFIX.pack(MAGIC, VERSION, len(packed), len(header), zlib.crc32(packed))
         return b"".join([prefix, packed, *self.chunks])
 
@@ -177,6 +181,8 @@ def check_start(start: bytes, where: str) -> None:
 
 
 def broken(detail: str, where: str) -> NoReturn:
+    """Raise the error for damage. `detail` may quote the file: it is cut, and stripped of what a terminal would obey."""
+    detail = "".join(c if c.isprintable() else "?" for c in detail[:300])
     raise GraphdiffError(f"not a readable capture: {detail}", where=where, fix=CAPTURE_AGAIN) from None
 
 
@@ -187,8 +193,8 @@ def unpack(data: bytes, where: str) -> tuple[msgspec.Raw, ArrayReader]:
     view = memoryview(data)
     if packed > len(data) - PREFIX.size:
         broken(f"it is cut short at {len(data)} bytes", where)
-    if size > MAX_HEADER:
-        broken(f"its description is declared as {size} bytes, the limit is {MAX_HEADER}", where)
+    if size > (limit := header_limit(packed)):
+        broken(f"its description is declared as {size} bytes, the limit is {limit}", where)
     compressed = view[PREFIX.size:PREFIX.size + packed]
     if zlib.crc32(compressed) != crc:
         broken("the checksum of its description is wrong", where)
@@ -197,6 +203,10 @@ def unpack(data: bytes, where: str) -> tuple[msgspec.Raw, ArrayReader]:
         broken("its description has too many parts", where)
     frame = decode(header, Frame, where)
     return frame.content, ArrayReader(frame.arrays, view[PREFIX.size + packed:], where)
+
+
+def header_limit(packed: int) -> int:
+    return min(MAX_HEADER, (4 << 20) + HEADER_RATIO * packed)
 
 
 def decode(data: bytes | msgspec.Raw, kind: Any, where: str) -> Any:
