@@ -47,7 +47,11 @@ def reports():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 kept[path] = pipeline.compare(
-                    f"{path}:inference", f"{path}:training", inputs=f"{path}:inputs", seed=0, options=pipeline.CompareOptions()
+                    f"{path}:inference",
+                    f"{path}:training",
+                    inputs=f"{path}:inputs",
+                    seed=0,
+                    options=pipeline.CompareOptions(),
                 )
         return kept[path]
 
@@ -61,15 +65,20 @@ def test_moved_roundings(path, reports):
     wanted = (len(expect.get("moved_training_only", [])), len(expect.get("moved_inference_only", [])))
     said = [(m.rounded_in, m.value, m.dtype) for r in report.regions for m in r.moved]
     if expect["verdict"] == "rounding_mode":
-        about_mode = json.dumps([report.verdict, report.notes, [[m.mode, m.mechanism] for r in report.regions for m in r.moved]])
-        assert "mode" in about_mode.lower() and report.exit_status == 1, (moved, said, report.notes)
+        words = [report.verdict, report.notes, [[m.mode, m.mechanism] for r in report.regions for m in r.moved]]
+        assert "mode" in json.dumps(words).lower() and report.exit_status == 1, (moved, said, report.notes)
         assert moved == (0, 0), f"no rounding moved, but {said}"
         return
-    assert moved == wanted, f"(training, inference) {moved}, EXPECT {wanted}: {said}; unmatched {[(u.side, u.op, u.node) for u in report.unmatched]}"
+    unmatched = [(u.side, u.op, u.node) for u in report.unmatched]
+    assert moved == wanted, f"(training, inference) {moved}, EXPECT {wanted}: {said}; unmatched {unmatched}"
     assert report.exit_status == (1 if any(wanted) else 0), (report.verdict, report.exit_status)
 
 
-POSITIVE = [(f, i) for f, i in zip(FILES, IDS) if check_expect.load(f).EXPECT["verdict"] == "moved" and f.stem not in OTHER_SKELETON]
+POSITIVE = [
+    (file, name)
+    for file, name in zip(FILES, IDS, strict=True)
+    if check_expect.load(file).EXPECT["verdict"] == "moved" and file.stem not in OTHER_SKELETON
+]
 
 
 @pytest.mark.parametrize("path", [f for f, _ in POSITIVE], ids=[i for _, i in POSITIVE])
