@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,18 +17,20 @@ WRAPPER_FILES = (
     "vllm/model_executor/utils.py",
     "vllm/utils/torch_utils.py",
 )
-WRAPPER_FOLDERS = ("vllm/ir/", "vllm/compilation/", "vllm/platforms/", "torch/", "transformers/integrations/")
+WRAPPER_FOLDERS = ("vllm/ir/", "vllm/compilation/", "vllm/platforms/", "site-packages/torch/", "transformers/integrations/")
 # Layers of the engine, which models are built from: better than a wrapper, not as good as the model.
 LAYER_FOLDERS = ("vllm/model_executor/layers/",)
 
 
-def source_positions(graph: "torch.fx.Graph") -> dict[str, tuple[str, int]]:
-    """Node name -> (file, line) of the innermost frame that is the model's own, for every node that has a stack."""
+def source_positions(
+    graph: "torch.fx.Graph", position: Callable[[str], tuple[str, int] | None]
+) -> dict[str, tuple[str, int]]:
+    """Node name -> (file, line), for every node with a stack trace in which `position` finds a place."""
     found = {node.name: position(node.meta.get("stack_trace") or "") for node in graph.nodes}
     return {name: place for name, place in found.items() if place is not None}
 
 
-def position(stack: str) -> tuple[str, int] | None:
+def model_position(stack: str) -> tuple[str, int] | None:
     """The model's own frame in a stack trace: the innermost one outside of wrappers and of engine layers; else the
     innermost one outside of wrappers; else the innermost."""
     frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(stack)]

@@ -37,7 +37,8 @@ class OutputCode:
     graph's user sees (in training others are saved for the backward).
 
     `kernel_sources` tells for each Triton kernel the Dynamo nodes it computes, combo kernels included, whose comment
-    in the text does not say. `sources` tells the model's file and line for a Dynamo node, `modules` its module path.
+    in the text does not say. For a Dynamo node, `sources` tells the model's file and line, `layer_sources` those of the
+    arithmetic (in the engine's or library's layer that the model calls), `modules` its module path.
     """
 
     text: str
@@ -46,5 +47,6 @@ class OutputCode:
     outputs: list[FunctionOutput]
     kernel_sources: dict[str, list[str]] = field(default_factory=dict)
     sources: dict[str, tuple[str, int]] = field(default_factory=dict)
+    layer_sources: dict[str, tuple[str, int]] = field(default_factory=dict)
     modules: dict[str, str] = field(default_factory=dict)
     backward: "OutputCode | None" = None

@@ -51,7 +51,8 @@ def _described_input(node: "torch.fx.Node", value: Any) -> RawInput:
     if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
         return RawInput(node.name, "size", source=source, value=str(value))
     if not isinstance(value, torch.Tensor):
-        return RawInput(node.name, "other", source=source, value=repr(value)[:200])
+        # The name of a layer travels wrapped in an object.
+        return RawInput(node.name, "other", source=source, value=str(getattr(value, "value", value))[:200])
     is_parameter = bool(_PARAMETER_SOURCE.search(source) or _PARAMETER_NAME.search(node.name))
     fake = node.meta.get("example_value")
     shape = getattr(fake, "shape", value.shape)
@@ -88,9 +89,10 @@ def _target(node: "torch.fx.Node") -> str:
         return target
     if target is operator.getitem:
         return "operator.getitem"
-    packet = getattr(target, "overloadpacket", None)  # an op: its name without the overload
-    name = str(packet if packet is not None else getattr(target, "__name__", target))
-    return name if packet is not None or "." in name else f"{getattr(target, '__module__', '')}.{name}".strip(".")
+    packet = getattr(target, "overloadpacket", target)  # an op goes by its name without the overload
+    if hasattr(packet, "_qualified_op_name"):
+        return packet._qualified_op_name.replace("::", ".")
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".strip(".")
 
 
 def _argument(value: Any) -> Any:

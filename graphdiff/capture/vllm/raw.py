@@ -31,7 +31,7 @@ class RawNode:
 class RawInput:
     """An input of the whole graph. `kind`: `parameter` (also a buffer, as cos_sin_cache; `path` is its dotted name),
     `input` (a tensor that changes with every batch; `path` is its name, as input_ids), `size` (a symbolic size), or
-    `other` (no tensor: a layer's name; `value` is its repr). `source` is what Dynamo calls it."""
+    `other` (no tensor; `value` says it: the name of an attention layer). `source` is what Dynamo calls it."""
 
     name: str
     kind: Literal["parameter", "input", "size", "other"]

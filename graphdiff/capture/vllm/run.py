@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import logging
 import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ QUIET = {
 SETTINGS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_DISABLE_COMPILE_CACHE": "1",
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
     "HF_HUB_OFFLINE": "1",
@@ -107,7 +110,11 @@ def _start(
 ) -> None:
     """Start the engine and wait for the end of the capture; its error is raised."""
     version = installed_version()
-    with tempfile.TemporaryDirectory(prefix="graphdiff-engine-") as scratch, _environment(scratch, debug):
+    with (
+        tempfile.TemporaryDirectory(prefix="graphdiff-engine-") as scratch,
+        _environment(scratch, debug),
+        contextlib.nullcontext() if debug else _quiet(),
+    ):
         private = engine()
         progress(f"starting vllm {version} on {model.name}")
         session.begin(current)
@@ -144,6 +151,20 @@ def _environment(scratch: str, debug: bool) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No log below an error and no warnings from the engine and its libraries."""
+    logger = logging.getLogger("vllm")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _run_child(request: Request, model: ModelRef, compile_sizes: Sequence[int], debug: bool) -> None:

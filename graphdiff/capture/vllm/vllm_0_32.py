@@ -17,7 +17,7 @@ from graphdiff.capture.vllm.describe import described_inputs, described_nodes
 from graphdiff.capture.vllm.raw import RawEngineCapture, RawPiece
 from graphdiff.errors import GraphdiffError
 
-# Entries that the CPU platform adds to Inductor's options; CUDA has none of them.
+# A small engine: it starts, compiles, and never runs.
 ENGINE = {
     "skip_tokenizer_init": True,
     "dtype": "bfloat16",
@@ -26,6 +26,7 @@ ENGINE = {
     "max_num_seqs": 4,
     "enable_prefix_caching": False,
     "disable_log_stats": True,
+    "use_tqdm_on_load": False,
     "seed": 0,
 }
 NOT_CAPTURED = [
