@@ -97,7 +97,8 @@ def decode_table(dtype: str) -> np.ndarray:
         n = 1 << FORMATS[dtype].bits
         bits = np.arange(n, dtype=np.uint32)
         if dtype == "bfloat16":
-            table = (bits << np.uint32(16)).view(np.float32).astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                table = (bits << np.uint32(16)).view(np.float32).astype(np.float64)
         elif dtype == "float16":
             table = bits.astype(np.uint16).view(np.float16).astype(np.float64)
         else:

@@ -64,7 +64,8 @@ class Evaluation:
         if node not in self.values:
             for n in self._needed([node]):
                 self.values[n] = self._compute(n)
-        return self.values[node]
+        # Big leaves are decoded again for each reader rather than held.
+        return self.values[node] if node in self.values else self._compute(node)
 
     def node(self, node: int) -> np.ndarray:
         return self.flat(node).reshape(self.program.nodes[node].shape)

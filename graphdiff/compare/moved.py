@@ -1,0 +1,213 @@
+"""The schedule diff: which reads are rounded on one side and not where the other side reads the same value.
+
+What is compared is a read: (value, consumer). A cast that commutes with what follows it then vanishes by itself, and a
+sum that is stored rounded but read unrounded by a norm is seen. A read of a rounded value is moved if
+  - a matched consumer on the other side reads the same elements unrounded (and this side never does), or
+  - the other side never forms the value, or forms it and never rounds it.
+If the other side rounds the value but in no matched place, nothing is claimed: it is listed as unmatched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphdiff.compare.overlap import Overlap
+from graphdiff.compare.side import Side, base_format
+
+LEAST_SHARE = 0.02
+"""A smaller share of a sample's elements is sampling noise (colliding hashes), not a partial rounding."""
+
+
+@dataclass
+class MovedRead:
+    """One row of `side` whose rounding `event` the other side lacks. share: of the row's elements (1.0: all)."""
+
+    row: int
+    event: str
+    why: str
+    share: float = 1.0
+    other_rows: list[int] = field(default_factory=list)
+    """Rows of the other side that read the same elements unrounded."""
+    other_nodes: list[int] = field(default_factory=list)
+    """Nodes of the other side that form the value."""
+
+
+@dataclass
+class Verdicts:
+    """moved, reads whose rounding is the same but in another mode, and events no claim is made about."""
+
+    moved: list[MovedRead] = field(default_factory=list)
+    mode: list[MovedRead] = field(default_factory=list)
+    unplaced: list[MovedRead] = field(default_factory=list)
+    opaque: list[MovedRead] = field(default_factory=list)
+
+
+class Pairing:
+    """Both directions of one side's view of the other: overlap() between them and with itself."""
+
+    def __init__(self, own: Side, other: Side, across: Overlap, flipped: bool, within: Overlap) -> None:
+        self.own, self.other, self.within = own, other, within
+        self._across, self._flipped = across, flipped
+        self._nodes_by_sketch: dict[int, list[int]] = {}
+        for n, sketch in enumerate(other.data.value_sketch.tolist()):
+            if sketch >= 0:
+                self._nodes_by_sketch.setdefault(sketch, []).append(n)
+        self._consumers_by_sketch: dict[int, list[int]] = {}
+        for c in other.consumers:
+            if other.value(c) >= 0:
+                self._consumers_by_sketch.setdefault(other.value(c), []).append(c)
+        self._own_consumers: dict[int, list[int]] = {}
+        for c in own.consumers:
+            if own.value(c) >= 0:
+                self._own_consumers.setdefault(own.value(c), []).append(c)
+        self._matched: dict[int, list[int]] = {}
+
+    def partners(self, sketch: int) -> list[int]:
+        return self._across.partners_back(sketch) if self._flipped else self._across.partners(sketch)
+
+    def cover(self, own: int, other: int) -> float:
+        """Share of our sketch that theirs holds."""
+        return self._across.cover_back(other, own) if self._flipped else self._across.cover(own, other)
+
+    def cover_back(self, own: int, other: int) -> float:
+        return self._across.cover(other, own) if self._flipped else self._across.cover_back(own, other)
+
+    def same(self, own: int, other: int) -> bool:
+        return self._across.same(other, own) if self._flipped else self._across.same(own, other)
+
+    def consumers(self, node: int) -> list[int]:
+        """The other side's consumers that compute the same value as our consumer."""
+        if node not in self._matched:
+            self._matched[node] = sorted(c for s in self.partners(self.own.value(node)) for c in self._consumers_by_sketch.get(s, ()))
+        return self._matched[node]
+
+    def siblings(self, node: int) -> list[int]:
+        """Our own consumers of the same value (recomputation), the node included."""
+        sketch = self.own.value(node)
+        return sorted({node, *(c for s in self.within.partners(sketch) for c in self._own_consumers.get(s, ()))})
+
+    def nodes(self, sketch: int) -> list[int]:
+        """The other side's nodes that hold (part of) our value."""
+        return sorted(n for s in self.partners(sketch) for n in self._nodes_by_sketch.get(s, ()))
+
+
+def schedule_diff(pairing: Pairing, is_opaque: Callable[[int], bool]) -> Verdicts:
+    """Every event of `pairing.own` judged. is_opaque(row): the value lies inside something the other side hides."""
+    result = Verdicts()
+    own = pairing.own
+    for row in range(len(own.consumer)):
+        if own.sketch[row] < 0:
+            continue
+        if own.static[row]:
+            _static(pairing, row, result)
+            continue
+        for event in own.events(row):
+            _judge(pairing, row, event, is_opaque, result)
+    return result
+
+
+def _judge(p: Pairing, row: int, event: str, is_opaque: Callable[[int], bool], result: Verdicts) -> None:
+    found = _other_reads(p, row)
+    if found:
+        unrounded = [r for r in found if not covers(p.other, r, event)]
+        share = _share(p, row, unrounded, event) if unrounded else 0.0
+        if share > LEAST_SHARE:
+            result.moved.append(MovedRead(row, event, "read unrounded by the matched consumer", share, unrounded,
+                                          p.nodes(p.own.sketch[row])))
+        elif any(event not in p.other.events(r) and base_format(event) in map(base_format, p.other.events(r)) for r in found):
+            result.mode.append(MovedRead(row, event, "rounded in another mode", 1.0, found))
+        return
+    nodes = p.nodes(p.own.sketch[row])
+    if is_opaque(row):
+        result.opaque.append(MovedRead(row, event, "inside what the other side hides", 1.0, [], nodes))
+    elif not nodes:
+        result.moved.append(MovedRead(row, event, "never formed", 1.0))
+    elif not any(_node_rounds(p.other, n, event) for n in nodes):
+        result.moved.append(MovedRead(row, event, "formed, never rounded", 1.0, [], nodes))
+    else:
+        result.unplaced.append(MovedRead(row, event, "rounded there, but read by nothing that matches", 1.0, [], nodes))
+
+
+def covers(side: Side, row: int, event: str) -> bool:
+    """True if a read has had this rounding, or holds numbers (never rounded here) that it would not change."""
+    events = side.events(row)
+    return base_format(event) in map(base_format, events) or (not events and base_format(event) in side.formats(row))
+
+
+def _node_rounds(side: Side, node: int, event: str) -> bool:
+    state = int(side.data.value_state[node])
+    if state < 0:
+        return True  # elements differ: some are rounded
+    formats, events = side.data.states[state]
+    return base_format(event) in map(base_format, events) or base_format(event) in formats
+
+
+def _other_reads(p: Pairing, row: int) -> list[int]:
+    """Rows in which the other side's matched consumers read the same value."""
+    own, other, sketch = p.own, p.other, p.own.sketch[row]
+    consumer = own.consumer[row]
+    if consumer < 0:
+        same_place = [r for r in other.rows_of.get(consumer, ()) if other.total[r] == own.total[row]]
+        if any(p.same(sketch, other.sketch[r]) for r in same_place) or not p.nodes(sketch):
+            return same_place
+        candidates = [r for c in other.rows_of if c < 0 for r in other.rows_of[c]]
+    else:
+        candidates = [r for c in p.consumers(consumer) for r in other.rows_of[c]]
+    return [r for r in candidates if not other.static[r] and other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
+
+
+def _share(p: Pairing, row: int, unrounded: list[int], event: str) -> float:
+    """Share of the row's sampled elements that the other side reads unrounded and this side reads only rounded."""
+    own, other = p.own, p.other
+    mine, limit = own.hashes(own.sketch[row]), own.data.thresholds[own.sketch[row]]
+    theirs = []
+    for r in unrounded:
+        theirs.append(other.hashes(other.sketch[r]))
+        limit = min(limit, other.data.thresholds[other.sketch[r]])
+    mine = mine[mine <= limit]
+    if mine.size == 0:
+        return 0.0
+    there = np.isin(mine, np.concatenate(theirs))
+    if own.consumer[row] < 0 and not there.any():
+        # The same output by position, but no number in common: all of it is what the other side has there.
+        return 1.0
+    for r in _own_unrounded(p, row, event):
+        there &= ~np.isin(mine, own.hashes(own.sketch[r]))
+    return float(there.mean())
+
+
+def _own_unrounded(p: Pairing, row: int, event: str) -> list[int]:
+    own, consumer = p.own, p.own.consumer[row]
+    if consumer < 0:
+        return []
+    return [r for c in p.siblings(consumer) for r in own.rows_of[c]
+            if r != row and own.sketch[r] >= 0 and not covers(own, r, event) and p.within.same(own.sketch[row], own.sketch[r])]
+
+
+def _static(p: Pairing, row: int, result: Verdicts) -> None:
+    """Weights and tables: paired by their place in the matched consumer, then by their BF16 bits."""
+    own, other = p.own, p.other
+    if own.consumer[row] < 0:
+        return
+    there = [r for c in p.consumers(own.consumer[row]) for r in other.rows_of[c]
+             if other.static[r] and other.sketch[r] >= 0 and p.same(own.sketch[row], other.sketch[r])]
+    if not there:
+        return
+    events = own.events(row) or _stored(own, row)
+    for event in events:
+        bare = [r for r in there if not covers(other, r, event)]
+        if bare and len(bare) == len(there):
+            why = "rounded where the other side computes on" if own.events(row) else "stored in a narrower format"
+            result.moved.append(MovedRead(row, event, why, 1.0, bare))
+
+
+def _stored(side: Side, row: int) -> tuple[str, ...]:
+    """The low format a static leaf is stored in, as an event: a table kept in BF16 was rounded when it was made."""
+    from graphdiff.program.dtypes import LOW
+
+    formats = {side.program.nodes[b].dtype for b in side.bases(row) if side.program.nodes[b].op == "leaf"}
+    low = sorted(f for f in formats if f in LOW)
+    return tuple(low) if formats and len(low) == len(formats) else ()

@@ -1,0 +1,104 @@
+"""One side of a comparison: its program, what the probe knows of it, and its values as a graph of reads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+
+import numpy as np
+
+from graphdiff.probe.types import ProbeData
+from graphdiff.program import Program
+
+MODE_SEPARATOR = ":"
+
+
+class Side:
+    """rows: the probe's reads, by number. A row is one operand of one consumer in one rounding state.
+
+    A base is a node that forms a value (arith, anchor, opaque, leaf); rounds and exact ops are looked through.
+    """
+
+    def __init__(self, program: Program, data: ProbeData, bits: dict[int, np.ndarray]) -> None:
+        self.program, self.data, self.bits = program, data, bits
+        self.consumer = data.reads["consumer"].tolist()
+        self.slot = data.reads["slot"].tolist()
+        self.sketch = data.reads["sketch"].tolist()
+        self.state = data.reads["state"].tolist()
+        self.static = data.reads["static"].astype(bool).tolist()
+        self.count = data.reads["count"].tolist()
+        self.total = data.reads["total"].tolist()
+        self.rows_of: dict[int, list[int]] = defaultdict(list)
+        for i, c in enumerate(self.consumer):
+            self.rows_of[c].append(i)
+        self._bases: dict[int, tuple[int, ...]] = {}
+
+    # ---- sketches
+    def hashes(self, sketch: int) -> np.ndarray:
+        return self.data.hashes[self.data.offsets[sketch]:self.data.offsets[sketch + 1]]
+
+    @property
+    def sketches(self) -> int:
+        return len(self.data.thresholds)
+
+    def value(self, node: int) -> int:
+        """Sketch number of a node's value; -1 if it has none. An output (-1 - i) has the sketch of what it reads."""
+        if node >= 0:
+            return int(self.data.value_sketch[node])
+        rows = self.rows_of.get(node, ())
+        return self.sketch[rows[0]] if rows else -1
+
+    # ---- states
+    def events(self, row: int) -> tuple[str, ...]:
+        """Roundings the elements of a row have been through, oldest first."""
+        return self.data.states[self.state[row]][1] if self.state[row] >= 0 else ()
+
+    def formats(self, row: int) -> tuple[str, ...]:
+        return self.data.states[self.state[row]][0] if self.state[row] >= 0 else ()
+
+    # ---- the graph of values
+    def is_exact(self, node: int) -> bool:
+        """Looked through: a rounding before it is a rounding after it."""
+        return self.program.nodes[node].kind in ("exact", "round") or self.data.exact_slot[node] >= 0
+
+    def operand(self, row: int):
+        c = self.consumer[row]
+        return self.program.outputs[-1 - c].operand if c < 0 else self.program.nodes[c].operands[self.slot[row]]
+
+    def bases_of_node(self, node: int) -> tuple[int, ...]:
+        """Bases whose values a node's elements are, seen through rounds and exact ops."""
+        if node not in self._bases:
+            if not self.is_exact(node):
+                self._bases[node] = (node,)
+            else:
+                n = self.program.nodes[node]
+                slot = int(self.data.exact_slot[node])
+                operands = n.operands if slot < 0 else (n.operands[slot],)
+                found = {b for o in operands for m in o.nodes for b in self.bases_of_node(m)}
+                values = {b for b in found if self.program.nodes[b].op != "const"}
+                self._bases[node] = tuple(sorted(values or found))
+        return self._bases[node]
+
+    def bases(self, row: int) -> tuple[int, ...]:
+        found = {b for m in self.operand(row).nodes for b in self.bases_of_node(m)}
+        values = {b for b in found if self.program.nodes[b].op != "const"}
+        return tuple(sorted(values or found))
+
+    @cached_property
+    def readers(self) -> dict[int, list[int]]:
+        """base -> rows that read it."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for row in range(len(self.consumer)):
+            for b in self.bases(row):
+                found[b].append(row)
+        return found
+
+    @cached_property
+    def consumers(self) -> list[int]:
+        """Nodes that consume, in order (outputs not among them)."""
+        return [c for c in self.rows_of if c >= 0]
+
+
+def base_format(event: str) -> str:
+    """`bfloat16:rz` -> `bfloat16`."""
+    return event.split(MODE_SEPARATOR)[0]
