@@ -36,6 +36,7 @@ NO_TIMING = {
     "triton.autotune_at_compile_time": False,
     "cpp_wrapper": False,
 }
+LONGEST_MESSAGE = 200
 
 
 def code_for_graph(
@@ -89,15 +90,21 @@ def _write_inference(
     """The graphs that Inductor writes, and AOTAutograd's metadata of the inference graph."""
     install_noop_cuda_guard()
     refuse_constants(graph)
-    moved, inputs, mode = moved_to_cuda(graph, example_inputs)
+    # Inference mode lets composite ops through to fake tensors, which then try the device.
+    with torch.inference_mode(False), torch.no_grad():
+        return _write_moved(*moved_to_cuda(graph, example_inputs), config_patches, target)
+
+
+def _write_moved(
+    graph: torch.fx.GraphModule, inputs: list[Any], mode: FakeTensorMode, config_patches: dict[str, Any], target: Target
+) -> tuple[list[WrittenGraph], Any]:
     recorder, context = Recorder(), TracingContext(mode)
     with (
-        torch.no_grad(),
         fake_device(recorder, target),
         inductor_options.patch({**config_patches, **NO_TIMING}),
         tracing(context),
     ):
-        _run_inductor(moved, inputs)
+        _run_inductor(graph, inputs)
     return _written(recorder), context.fw_metadata
 
 
@@ -147,7 +154,7 @@ def _run_inductor(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any
     except Exception as error:
         message = str(error).strip().splitlines() or [type(error).__name__]
         raise GraphdiffError(
-            f"Inductor cannot write CUDA code for this graph: {message[0]}",
+            f"Inductor cannot write CUDA code for this graph: {message[0][:LONGEST_MESSAGE]}",
             where=f"torch {torch.__version__}",
             fix="see the traceback with --debug; an op that needs a real device cannot be captured without one",
         ) from error

@@ -9,6 +9,7 @@ from unittest import mock
 
 import torch
 from torch._dynamo import device_interface
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from graphdiff.capture.inductor.targets import Target
 
@@ -91,6 +92,8 @@ def fake_device(recorder: Recorder, target: Target) -> Iterator[None]:
             mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
             mock.patch.object(torch.cuda, "device_count", lambda: 1),
             mock.patch.object(driver, "_active", _TritonDriver(target)),
+            # Fake tensors must not try the device, whatever the process has been told about it.
+            mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda mode: True)),
             # Two patterns about randperm, whose registration makes a real tensor on the device.
             mock.patch.object(misc_patterns, "_misc_patterns_init", lambda input_device=None: None),
             mock.patch.object(joint_graph.UniformValueConstantFolder, "_deduce_value", deduce_on_cpu),

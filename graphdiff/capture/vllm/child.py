@@ -1,4 +1,4 @@
-"""The child process of a capture: `python -m graphdiff.capture.vllm.child REQUEST MODEL_FOLDER SIZES DEBUG`."""
+"""The child process of a capture: `python -m graphdiff.capture.vllm.child REQUEST MODEL_FOLDER SIZES`."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from graphdiff.capture.vllm.run import write_engine_capture
 from graphdiff.errors import GraphdiffError
 
 
-def main(request_file: str, model_folder: str, sizes: str, debug: str) -> int:
+def main(request_file: str, model_folder: str, sizes: str) -> int:
     """Capture in this process; the outcome goes to the status file beside the output."""
     request = read_request(request_file)
     error = None
@@ -22,7 +22,7 @@ def main(request_file: str, model_folder: str, sizes: str, debug: str) -> int:
             combo_kernels=request.combo_kernels,
             compile_sizes=json.loads(sizes),
             options=request.options,
-            debug=debug == "1",
+            debug=request.debug,
         )
     except GraphdiffError as caught:
         error = caught

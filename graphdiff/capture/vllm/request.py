@@ -15,12 +15,14 @@ VARIABLE = "GRAPHDIFF_CAPTURE"
 @dataclass(frozen=True)
 class Request:
     """What to capture and where to write it. With `stop` the engine is ours and its start ends after the capture;
-    without, the engine is somebody's and goes on as if nothing had happened. `options` are passed on to lowering."""
+    without, the engine is somebody's and goes on as if nothing had happened. With `debug` the traceback of a failure is printed in its process. `options`
+    are passed on to lowering."""
 
     output: str
     target: str = "cuda:90"
     combo_kernels: bool = True
     stop: bool = False
+    debug: bool = False
     model: str = ""
     fingerprint: str = ""
     options: dict[str, Any] = field(default_factory=dict)

@@ -63,8 +63,14 @@ def capture_engine(
             on_captured(raw)
 
     request = Request(
-        output="", target=target, combo_kernels=combo_kernels, stop=True, model=model.name, fingerprint=model.fingerprint
-    )  # fmt: skip
+        output="",
+        target=target,
+        combo_kernels=combo_kernels,
+        stop=True,
+        debug=debug,
+        model=model.name,
+        fingerprint=model.fingerprint,
+    )
     _start(model, session.Session(request, keep, lambda error: None), compile_sizes, progress, debug, engine_options)
     return kept[0]
 
@@ -85,7 +91,16 @@ def write_engine_capture(
 
     `in_process=False` uses a child process: its memory is free afterwards, and its crash is an error like any other.
     """
-    request = Request(str(output), target, combo_kernels, True, model.name, model.fingerprint, options or {})
+    request = Request(
+        output=str(output),
+        target=target,
+        combo_kernels=combo_kernels,
+        stop=True,
+        debug=debug,
+        model=model.name,
+        fingerprint=model.fingerprint,
+        options=options or {},
+    )
     status_file(output).unlink(missing_ok=True)
     if in_process:
         from graphdiff.capture.vllm import finish
@@ -97,7 +112,7 @@ def write_engine_capture(
         _start(model, session.Session(request, write, lambda error: None), compile_sizes, progress, debug, {})
     else:
         progress("starting the engine in a process of its own")
-        _run_child(request, model, compile_sizes, debug)
+        _run_child(request, model, compile_sizes)
 
 
 def _start(
@@ -167,16 +182,16 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _run_child(request: Request, model: ModelRef, compile_sizes: Sequence[int], debug: bool) -> None:
+def _run_child(request: Request, model: ModelRef, compile_sizes: Sequence[int]) -> None:
     with tempfile.TemporaryDirectory(prefix="graphdiff-request-") as scratch:
         path = Path(scratch) / "request.json"
         request.save(path)
         command = [sys.executable, "-m", "graphdiff.capture.vllm.child", str(path), str(model.path)]
-        command += [json.dumps(list(compile_sizes)), str(int(debug))]
+        command.append(json.dumps(list(compile_sizes)))
         result = subprocess.run(
             command,
-            stdout=None if debug else subprocess.DEVNULL,
-            stderr=None if debug else subprocess.PIPE,
+            stdout=None if request.debug else subprocess.DEVNULL,
+            stderr=None if request.debug else subprocess.PIPE,
             text=True,
             timeout=CHILD_TIMEOUT_SECONDS,
             check=False,

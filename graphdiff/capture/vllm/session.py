@@ -1,11 +1,14 @@
 """One capture in this process: hooks report to it, it decides what happens then. Knows no vLLM."""
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphdiff.capture.vllm.raw import RawEngineCapture
 from graphdiff.capture.vllm.request import Request, write_status
 from graphdiff.errors import GraphdiffError
+
+LONGEST_MESSAGE = 200
 
 
 class CaptureDone(BaseException):
@@ -36,12 +39,8 @@ class Session:
         error = None
         try:
             self.on_captured(raw)
-        except GraphdiffError as caught:
-            error = caught
         except Exception as caught:
-            if self.request.stop:
-                raise
-            error = _unexpected(caught)
+            error = self._as_error(caught)
         self._end(error)
 
     def failed(self, error: Exception) -> None:
@@ -49,7 +48,21 @@ class Session:
         if self.finished:
             return
         self.finished = True
-        self._end(error if isinstance(error, GraphdiffError) else _unexpected(error))
+        self._end(self._as_error(error))
+
+    def _as_error(self, caught: Exception) -> GraphdiffError:
+        if self.request.debug:
+            traceback.print_exception(caught)
+        if isinstance(caught, GraphdiffError):
+            return caught
+        lines = str(caught).strip().splitlines() or [""]
+        error = GraphdiffError(
+            f"the capture failed with {type(caught).__name__}: {lines[0][:LONGEST_MESSAGE]}",
+            where="in the engine's process",
+            fix="run again with --debug and report the traceback",
+        )
+        error.__cause__ = caught
+        return error
 
     def _end(self, error: GraphdiffError | None) -> None:
         self.report(error)
@@ -92,13 +105,4 @@ def begin_requested(request: Request) -> None:
             on_captured=lambda raw: finish.write(raw, request),
             report=lambda error: write_status(request.output, error),
         )
-    )
-
-
-def _unexpected(error: Exception) -> GraphdiffError:
-    lines = str(error).strip().splitlines() or [""]
-    return GraphdiffError(
-        f"the capture failed with {type(error).__name__}: {lines[0]}",
-        where="in the engine's process",
-        fix="report it with the output of --debug",
     )

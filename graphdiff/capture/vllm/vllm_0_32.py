@@ -10,6 +10,7 @@ import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 from graphdiff.capture.inductor import OutputCode, cuda_code_for_graph
 from graphdiff.capture.vllm import session
@@ -57,7 +58,21 @@ def start_engine(path: str, *, compile_sizes: Sequence[int] = (), **engine_optio
 
     load_general_plugins()
     compilation = {"mode": 3, "compile_sizes": list(compile_sizes)}
-    return LLM(path, compilation_config=compilation, **{**ENGINE, **engine_options})
+    with _no_binding():
+        return LLM(path, compilation_config=compilation, **{**ENGINE, **engine_options})
+
+
+@contextlib.contextmanager
+def _no_binding() -> Iterator[None]:
+    """The CPU worker binds memory and threads of its process, which may not be its own here."""
+    import torch
+
+    set_num_threads = torch.set_num_threads
+    with mock.patch.object(torch.ops._C, "init_cpu_memory_env", lambda nodes: None, create=True):
+        try:
+            yield
+        finally:
+            torch.set_num_threads = set_num_threads
 
 
 def forget_engine() -> None:
