@@ -6,12 +6,14 @@ import importlib.util
 import inspect
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphdiff.errors import GraphdiffError
-from graphdiff.program import Builder
+from graphdiff.program import Builder, Program
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,18 @@ class Function:
     names: tuple[str, ...]
     file: str
     name: str
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A function's program with the bits of all its leaves, how it ran, and the texts of generated code."""
+
+    program: Program
+    bits: dict[int, np.ndarray]
+    mode: str
+    target: str = ""
+    notes: tuple[str, ...] = ()
+    sources: dict[str, str] = field(default_factory=dict)
 
 
 def load_attribute(spec: str) -> tuple[Callable[..., Any], Path]:
@@ -103,6 +117,22 @@ def record_function(function: Function) -> tuple[Builder, list[str], list[str]]:
     for i, t in enumerate(outputs):
         recorder.builder.output(f"output{i}", recorder.elements(t))
     return recorder.builder, recorder.random_ops, recorder.opaque_ops
+
+
+def record_eager(function: Function) -> Recorded:
+    """The function as eager torch runs it."""
+    builder, random_ops, opaque_ops = record_function(function)
+    return Recorded(builder.program, builder.leaf_bits, "eager", "cpu", notes_on(random_ops, opaque_ops))
+
+
+def notes_on(random_ops: list[str], opaque_ops: list[str]) -> tuple[str, ...]:
+    """What a reader must know of ops whose numbers are not computed from the inputs alone."""
+    notes = []
+    if random_ops:
+        notes.append(f"random numbers are taken as they fell ({', '.join(sorted(set(random_ops)))})")
+    if opaque_ops:
+        notes.append(f"opaque, schedule unknown: {', '.join(sorted(set(opaque_ops)))}")
+    return tuple(notes)
 
 
 def _on_cpu(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -18,9 +18,10 @@ from graphdiff.program.dtypes import LOW, decode, round_to
 
 @dataclass
 class Substitution:
-    """skeleton numbers by leaf node, and the format each such leaf was rounded to."""
+    """By leaf node: its skeleton numbers, the float32 numbers before the rounding, the format it was rounded to."""
 
     numbers: dict[int, np.ndarray] = field(default_factory=dict)
+    real: dict[int, np.ndarray] = field(default_factory=dict)
     rounded: dict[int, str] = field(default_factory=dict)
 
 
@@ -58,6 +59,7 @@ def _arrays(own: Program, own_bits, other: Program, other_bits, result: Substitu
             if numbers.size == stored.size and np.array_equal(round_to(numbers, dtype), stored) and not np.array_equal(numbers, stored):
                 exact = skeleton.flat(m) if operand is None else skeleton.read(operand).reshape(-1)
                 result.numbers[n], result.rounded[n] = np.array(exact), dtype
+                result.real[n] = np.array(numbers, np.float32)
                 break
 
 
@@ -90,4 +92,5 @@ def _scalars(own: Program, own_bits, other: Program, other_bits, result: Substit
                      and float(round_to(np.array([v]), low)[0]) == abs(value)]
             if len(match) == 1:
                 result.numbers[n], result.rounded[n] = np.array([np.copysign(match[0], value)]), low
+                result.real[n] = result.numbers[n].astype(np.float32)
                 break

@@ -122,6 +122,8 @@ def _judge(p: Pairing, row: int, event: str, is_opaque: Callable[[int], bool], r
         return
     nodes = p.nodes(p.own.sketch[row])
     if is_opaque(row):
+        if any(_node_rounds(p.other, n, event) for n in nodes):
+            return  # an input of what the other side hides, rounded on both sides
         result.opaque.append(MovedRead(row, event, "inside what the other side hides", 1.0, [], nodes))
     elif not nodes:
         result.moved.append(MovedRead(row, event, "never formed", 1.0))

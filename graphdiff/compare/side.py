@@ -21,6 +21,8 @@ class Side:
 
     def __init__(self, program: Program, data: ProbeData, bits: dict[int, np.ndarray]) -> None:
         self.program, self.data, self.bits = program, data, bits
+        self.substitutes: dict[int, np.ndarray] = {}
+        """Skeleton numbers of leaves that are the rounding of something the other side computes."""
         self.consumer = data.reads["consumer"].tolist()
         self.slot = data.reads["slot"].tolist()
         self.sketch = data.reads["sketch"].tolist()
@@ -92,6 +94,12 @@ class Side:
             for b in self.bases(row):
                 found[b].append(row)
         return found
+
+    @cached_property
+    def rounded_bases(self) -> set[int]:
+        """Bases of which a live rounded copy is made."""
+        return {b for n, node in enumerate(self.program.nodes) if node.op == "round" and self.data.live[n]
+                for o in node.operands for m in o.nodes for b in self.bases_of_node(m)}
 
     @cached_property
     def consumers(self) -> list[int]:

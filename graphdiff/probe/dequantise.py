@@ -43,8 +43,8 @@ class Skeleton(Evaluation):
     """FP64, no rounding, dequantised leaves. `substitutes` gives some leaves other numbers (see compare/leaves.py)."""
 
     def __init__(self, program: Program, bits: dict[int, np.ndarray], *, static_rule: bool,
-                 substitutes: dict[int, np.ndarray] | None = None) -> None:
-        super().__init__(program, bits, Options(precision=np.float64, rounding=False))
+                 substitutes: dict[int, np.ndarray] | None = None, pins: dict[int, np.ndarray] | None = None) -> None:
+        super().__init__(program, bits, Options(precision=np.float64, rounding=False, pins=pins or {}))
         self.substitutes = substitutes or {}
         self.static_rule = static_rule
         self.real = Evaluation(program, bits)
@@ -98,7 +98,7 @@ class Skeleton(Evaluation):
             if n in seen or n in self.values:
                 continue
             seen.add(n)
-            if not self._is_static(n):
+            if not self._is_static(n) and n not in self.options.pins:
                 stack.extend(m for o in self.program.nodes[n].operands for m in o.nodes if not self._is_static(m))
         return sorted(seen)
 

@@ -67,10 +67,12 @@ class RawEngineCapture:
     in `pieces` (compiled; one entry per shape bucket, the dynamic one first) or in `splitting` (attention and cache
     update, run as they are; its nodes, inputs and output included).
     `parameters` holds the real merged tensors by input name. `returns_tuple` tells for each submodule whether its
-    result is indexed (`getitem` nodes in `top`) or is itself the tensor.
+    result is indexed (`getitem` nodes in `top`) or is itself the tensor. `fingerprint` is the checkpoint's, as
+    `models.fingerprint` makes it, empty if its folder is not at hand.
     """
 
     model: str
+    fingerprint: str
     target: str
     mode: str
     versions: dict[str, str]

@@ -9,10 +9,12 @@ import functools
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from graphdiff.capture.inductor import OutputCode, cuda_code_for_graph
+from graphdiff.capture.models.reference import fingerprint, read_config
 from graphdiff.capture.vllm import session
 from graphdiff.capture.vllm.describe import described_inputs, described_nodes
 from graphdiff.capture.vllm.raw import RawEngineCapture, RawPiece
@@ -339,6 +341,7 @@ def _raw_capture(
     items = backend.piecewise_graphs
     return RawEngineCapture(
         model=request.model or str(config.model_config.model),
+        fingerprint=request.fingerprint or _fingerprint(str(config.model_config.model)),
         target=request.target,
         mode=compilation.mode.name,
         versions=_versions(),
@@ -353,6 +356,12 @@ def _raw_capture(
         differences=_differences(compilation, request, pieces),
         not_captured=list(NOT_CAPTURED),
     )
+
+
+def _fingerprint(model: str) -> str:
+    """The fingerprint of the checkpoint that somebody's engine runs, where it is a folder."""
+    config = Path(model) / "config.json"
+    return fingerprint(Path(model), read_config(config)) if config.is_file() else ""
 
 
 def _versions() -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphdiff.lower.inductor.context import Context
-from graphdiff.lower.inductor.values import Tensor, new_storage
+from graphdiff.lower.inductor.values import IntStorage, Tensor, is_dynamic, new_storage
 from graphdiff.program.builder import Elements, contiguous
 
 
@@ -58,10 +58,22 @@ def sdpa(ctx: Context, q: Tensor, k: Tensor, v: Tensor, *rest: Any, scale: float
     return [finish(ctx, made, fresh(made.shape, q.dtype)), *[None] * 8]
 
 
+def topk(ctx: Context, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
+    """Data movement steered by the numbers; equal values in their order."""
+    elements = x.read()
+    numbers = ctx.builder.numbers(elements)
+    order = np.argsort(-numbers if largest else numbers, axis=dim, kind="stable").take(range(k), axis=dim)
+    values = fresh(order.shape, x.dtype)
+    values.write(elements.map(lambda ids: np.take_along_axis(ids, order, dim)))
+    indices = Tensor(IntStorage.of(order, "int64", dynamic=is_dynamic(ctx.builder, elements)), values.shape, values.strides)
+    return [values, indices]
+
+
 HANDLERS: dict[str, Callable[..., Any]] = {
     "extern_kernels.mm": mm, "extern_kernels.bmm": mm, "extern_kernels.addmm": addmm,
     "extern_kernels.bias_addmm": addmm, "torch.ops.aten.mm.out": mm, "torch.ops.aten.mm.default": mm,
     "torch.ops.aten.bmm.default": mm, "torch.ops.aten.addmm.default": addmm,
+    "torch.ops.aten.topk.default": topk,
     "torch.ops.aten._scaled_dot_product_flash_attention.default": sdpa,
     "torch.ops.aten._scaled_dot_product_cudnn_attention.default": sdpa,
 }

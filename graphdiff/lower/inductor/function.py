@@ -34,6 +34,7 @@ class Input:
 def program_from_output_code(text: str, inputs: Sequence[Input | int], *, name: str = "",
                              sources: Mapping[str, SourcePosition] | None = None,
                              modules: Mapping[str, str] | None = None,
+                             kernel_sources: Mapping[str, Sequence[str]] | None = None,
                              output_names: Sequence[str] = ()) -> tuple[Program, dict[int, np.ndarray]]:
     """The program of `call(args)` for args in order (integers are symbolic sizes), and its leaves' bits.
 
@@ -42,7 +43,7 @@ def program_from_output_code(text: str, inputs: Sequence[Input | int], *, name: 
     builder = Builder()
     ctx = Context(builder, name, sources or {}, modules or {})
     arguments = [argument(builder, x) for x in inputs]
-    returned = Call(ctx, OutputCode(text, name)).run(arguments)
+    returned = Call(ctx, OutputCode(text, name, kernel_sources)).run(arguments)
     for i, tensor in enumerate(returned):
         if isinstance(tensor, Tensor) and tensor.dtype in TORCH_FLOATS:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphdiff.errors import GraphdiffError
@@ -23,8 +24,8 @@ PYTHON = {"max": max, "min": min, "abs": abs, "int": int, "len": len, "range": r
 class OutputCode:
     """A module's text, parsed: `call`, the partitions it runs, and its Triton kernels (parsed when launched)."""
 
-    def __init__(self, text: str, name: str = "") -> None:
-        self.name, self.lines = name, text.splitlines()
+    def __init__(self, text: str, name: str = "", kernel_sources: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.name, self.lines, self.kernel_sources = name, text.splitlines(), kernel_sources or {}
         try:
             module = ast.parse(text)
         except SyntaxError as error:
@@ -52,7 +53,8 @@ class OutputCode:
     def kernel(self, name: str) -> KernelSource:
         if name not in self._kernels:
             constant, line = self.sources[name]
-            self._kernels[name] = parse_kernel(name, constant.value, constant.lineno - 1, self.origin(line))
+            origin = tuple(self.kernel_sources.get(name, ())) or self.origin(line)
+            self._kernels[name] = parse_kernel(name, constant.value, constant.lineno - 1, origin)
         return self._kernels[name]
 
     def origin(self, line: int) -> tuple[str, ...]:

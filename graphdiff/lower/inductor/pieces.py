@@ -12,12 +12,13 @@ from graphdiff.errors import GraphdiffError
 from graphdiff.lower.inductor import extern
 from graphdiff.lower.inductor.context import Context, SourcePosition
 from graphdiff.lower.inductor.output_code import Call, OutputCode
-from graphdiff.lower.inductor.values import IntStorage, Tensor
+from graphdiff.lower.inductor.values import TORCH_FLOATS, IntStorage, Tensor
 from graphdiff.program.builder import Builder, Storage, contiguous
 from graphdiff.program.types import Program
 
 ATTENTION = "vllm.unified_attention_with_output"
-KV_UPDATE = "vllm.unified_kv_cache_update"
+HARMLESS = frozenset({"vllm.unified_kv_cache_update"})
+"""Ops between pieces that compute nothing the graph reads."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,34 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Output code of one piece. sources, modules: by FX node name (see Context); kernel_sources: the FX nodes of each
+    Triton kernel, for kernels whose comment does not say (combo kernels).
+
+    results: which values are the piece's, in order: ("output", i) of what call() returns, ("input", i) of its
+    arguments, ("constant", value). None: what call() returns.
+    """
+
+    text: str
+    kernel_sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    sources: Mapping[str, SourcePosition] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
+    results: Sequence[tuple[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
 class EnginePieces:
     """What a captured engine graph consists of, as plain data.
 
-    top: the split graph; splitting: the submodules between the pieces, as nodes; pieces: output code by submodule.
+    top: the split graph; splitting: the submodules between the pieces, as nodes; pieces: by submodule.
     parameters: by placeholder. token_ids, positions: the probe; ids_name and positions_name are their placeholders.
-    attention_scale: None means 1 / sqrt(head size). sources and modules: by FX node name (see Context).
+    attention_scale: None means 1 / sqrt(head size). modules: of the splitting submodules' nodes, by name.
+    not_tuples: submodules whose result is the tensor itself, not indexed by a getitem.
     """
 
     top: Sequence[GraphNode]
     splitting: Mapping[str, Sequence[GraphNode]]
-    pieces: Mapping[str, str]
+    pieces: Mapping[str, Piece]
     parameters: Mapping[str, Parameter]
     token_ids: np.ndarray
     positions: np.ndarray
@@ -59,8 +77,8 @@ class EnginePieces:
     ids_dtype: str = "int32"
     positions_dtype: str = "int64"
     attention_scale: float | None = None
-    sources: Mapping[str, SourcePosition] = field(default_factory=dict)
     modules: Mapping[str, str] = field(default_factory=dict)
+    not_tuples: frozenset[str] = frozenset()
 
 
 def program_from_pieces(engine: EnginePieces) -> tuple[Program, dict[int, np.ndarray]]:
@@ -84,7 +102,7 @@ class Wiring:
     def __init__(self, builder: Builder, engine: EnginePieces) -> None:
         self.builder, self.engine = builder, engine
         self.env: dict[str, Any] = {}
-        self.codes = {name: OutputCode(text, name) for name, text in engine.pieces.items()}
+        self.codes = {n: OutputCode(p.text, n, p.kernel_sources) for n, p in engine.pieces.items()}
         self.returned: list[Tensor] = []
 
     def run(self, node: GraphNode) -> None:
@@ -99,7 +117,7 @@ class Wiring:
         elif node.op == "output":
             values = node.args[0]
             values = values if isinstance(values, (list, tuple)) else [values]
-            self.returned = [v for v in map(self.resolve, values) if isinstance(v, Tensor)]
+            self.returned = [v for v in map(self.resolve, values) if isinstance(v, Tensor) and v.dtype in TORCH_FLOATS]
         else:
             raise GraphdiffError(f"no lowering for {node.target} in the split graph", where=node.name)
 
@@ -121,9 +139,14 @@ class Wiring:
             return len(engine.token_ids)  # the token dimension is the only symbolic size
         return name  # a layer's name
 
-    def piece(self, name: str, arguments: list[Any]) -> list[Any]:
-        ctx = Context(self.builder, name, self.engine.sources, self.engine.modules)
-        return Call(ctx, self.codes[name]).run(arguments)
+    def piece(self, name: str, arguments: list[Any]) -> Any:
+        piece = self.engine.pieces[name]
+        ctx = Context(self.builder, name, piece.sources, piece.modules)
+        results = Call(ctx, self.codes[name]).run(list(arguments))
+        if piece.results is not None:
+            held = {"output": results, "input": arguments}
+            results = [held[kind][which] if kind in held else which for kind, which in piece.results]
+        return results[0] if name in self.engine.not_tuples else results
 
     def between(self, name: str, arguments: list[Any]) -> None:
         """A splitting submodule: attention writes its output argument; the cache update moves data away."""
@@ -135,12 +158,12 @@ class Wiring:
             if node.target == ATTENTION:
                 q, k, v, out = (env[a["n"]] for a in node.args[:4])
                 self.attention(name, node.name, q, k, v, out)
-            elif node.op not in ("placeholder", "output") and node.target != KV_UPDATE:
+            elif node.op not in ("placeholder", "output") and node.target not in HARMLESS:
                 raise GraphdiffError(f"no lowering for {node.target}", where=name)
 
     def attention(self, piece: str, name: str, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
         """vLLM lays q, k and v out as [tokens, heads, head size]."""
-        ctx = Context(self.builder, piece, self.engine.sources, self.engine.modules)
+        ctx = Context(self.builder, piece, modules=self.engine.modules)
         ctx.enter("attention", (name,), 0)
         ctx.at(0, name)
         heads_first = [t.read().map(lambda ids: ids.transpose(1, 0, 2)) for t in (q, k, v)]

@@ -84,6 +84,17 @@ def combine_with_index(ctx: Context, a: Value, a_index: Value, b: Value, b_index
     return where(ctx, chosen, a, b), where(ctx, chosen, a_index, b_index)
 
 
+def sort_with_index(ctx: Context, value: Value, index: Value, rnumel: Any = None, axis: int = -1, stable: bool = False,
+                    descending: bool = False, dim: int | None = None) -> tuple[Value, Ints]:
+    """Values in order and the indices that came along; equal values keep their order."""
+    numbers = as_ints(value).values if is_integral(value) else ctx.builder.numbers(to_floats(ctx, value).elements)
+    axis = axis if dim is None else dim
+    order = np.argsort(-numbers if descending else numbers, axis=axis, kind="stable")
+    take = lambda a: np.take_along_axis(np.broadcast_to(a, numbers.shape), order, axis)  # noqa: E731
+    index = as_ints(index)
+    return layout(value, take), Ints(take(index.values), index.dynamic or depends(ctx, value))
+
+
 # ---- Welford's variance: mean = sum / n, m2 = sum of squared deviations
 def welford_reduce(ctx: Context, value: Value, mean: Value, m2: Value, weight: Value, first: bool) -> tuple[Value, ...]:
     if not first:
@@ -129,6 +140,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "min_with_index": lambda ctx, v, i, axis: with_index(ctx, v, i, axis, pick=np.argmin),
     "maximum_with_index": lambda ctx, *a: combine_with_index(ctx, *a, larger=True),
     "minimum_with_index": lambda ctx, *a: combine_with_index(ctx, *a, larger=False),
+    "sort_with_index": sort_with_index,
     "welford_reduce": welford_reduce, "welford": welford,
     "online_softmax_combine": softmax_combine, "online_softmax_reduce": softmax_reduce,
 }

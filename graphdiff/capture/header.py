@@ -1,0 +1,57 @@
+"""What a capture says about itself."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from graphdiff.capture.function import Recorded, notes_on
+from graphdiff.store import CaptureInfo, KernelInfo, ModelInfo, ProbeTokens
+
+if TYPE_CHECKING:
+    from graphdiff.capture.models import ModelRef
+    from graphdiff.capture.transformers import TrainingCapture
+    from graphdiff.capture.vllm.raw import RawEngineCapture
+
+_KERNEL = re.compile(r"async_compile\.triton\('(\w+)'")
+
+
+def training_header(model: ModelRef, recorded: TrainingCapture, tokens: list[int], positions: list[int]) -> CaptureInfo:
+    """Header of a transformers capture."""
+    from graphdiff.capture.transformers import NOT_CAPTURED
+
+    return CaptureInfo(
+        kind="transformers", model=ModelInfo(name=model.name, config=model.config, fingerprint=model.fingerprint, layers=model.layers),
+        versions=recorded.versions, mode=recorded.mode, target="cpu", probe=ProbeTokens(tokens=tokens, positions=positions),
+        outputs=[o.name for o in recorded.builder.program.outputs], not_captured=list(NOT_CAPTURED),
+        differences=_synthetic(model.synthetic, model.layers), notes=list(notes_on(recorded.random_ops, recorded.opaque_ops)))
+
+
+def engine_header(raw: RawEngineCapture, request: Any, tokens: list[int], positions: list[int]) -> CaptureInfo:
+    """Header of a vLLM capture."""
+    layers = int(request.options.get("layers") or raw.config.get("num_hidden_layers") or 0)
+    kernels = [KernelInfo(name=name, code=piece, kind="triton") for piece, found in raw.pieces.items()
+               for name in _KERNEL.findall(found[0].code.text)]
+    return CaptureInfo(
+        kind="vllm", model=ModelInfo(name=request.model or raw.model, config=request.options.get("config") or raw.config,
+                                     fingerprint=request.fingerprint, layers=layers),
+        versions=raw.versions, mode=raw.mode, target=raw.target, shapes=str(next(iter(raw.pieces.values()))[0].bucket),
+        probe=ProbeTokens(tokens=tokens, positions=positions), outputs=["hidden_states"],
+        differences=[*raw.differences, *_synthetic(bool(request.options.get("synthetic")), layers)],
+        not_captured=list(raw.not_captured), kernels=kernels)
+
+
+def function_header(spec: str, seed: int, recorded: Recorded) -> CaptureInfo:
+    """Header of a function capture. The path is not kept: captures say the same on every machine."""
+    import torch
+
+    file, _, name = spec.rpartition(":")
+    kernels = [KernelInfo(name=k, code=code, kind="triton") for code, text in recorded.sources.items() for k in _KERNEL.findall(text)]
+    return CaptureInfo(
+        kind="function", model=ModelInfo(name=f"{file.rsplit('/', 1)[-1]}:{name}"), versions={"torch": torch.__version__},
+        mode=recorded.mode, target=recorded.target, probe=ProbeTokens(seed=seed), outputs=[o.name for o in recorded.program.outputs],
+        notes=list(recorded.notes), kernels=kernels)
+
+
+def _synthetic(synthetic: bool, layers: int) -> list[str]:
+    return [f"synthetic weights made from the config, {layers} layers"] if synthetic else []

@@ -1,0 +1,56 @@
+"""Both directions of the schedule diff, and what they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdiff.compare.moved import Pairing, Verdicts, schedule_diff
+from graphdiff.compare.opaque import hidden_nodes
+from graphdiff.compare.overlap import Overlap
+from graphdiff.compare.side import Side
+from graphdiff.compare.values import MovedValue, group_values
+
+
+@dataclass
+class Direction:
+    """What one side rounds and the other does not."""
+
+    pairing: Pairing
+    verdicts: Verdicts
+    values: list[MovedValue]
+    hidden: dict[int, int]
+
+    @property
+    def side(self) -> Side:
+        return self.pairing.own
+
+
+@dataclass
+class Diff:
+    """The two directions; `inference.values` are rounded in inference only."""
+
+    inference: Direction
+    training: Direction
+
+    @property
+    def empty(self) -> bool:
+        return not (self.inference.values or self.training.values or self.training.verdicts.mode or self.inference.verdicts.mode)
+
+
+def diff_sides(inference: Side, training: Side) -> Diff:
+    """Pair the values of both sides and compare their schedules."""
+    across = Overlap(inference, training)
+    there = Pairing(inference, training, across, False, Overlap(inference, inference))
+    back = Pairing(training, inference, across, True, Overlap(training, training))
+    return Diff(_direction(there, back), _direction(back, there))
+
+
+def _direction(pairing: Pairing, reverse: Pairing) -> Direction:
+    hidden = hidden_nodes(pairing, reverse)
+    own = pairing.own
+
+    def is_opaque(row: int) -> bool:
+        return own.consumer[row] in hidden
+
+    verdicts = schedule_diff(pairing, is_opaque)
+    return Direction(pairing, verdicts, group_values(pairing, verdicts.moved), hidden)

@@ -1,0 +1,251 @@
+"""Writes what comparing found into a report (report/model.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from graphdiff import __version__
+from graphdiff.compare.diff import Diff, Direction
+from graphdiff.compare.side import MODE_SEPARATOR, Side, base_format
+from graphdiff.compare.transplant import Bench
+from graphdiff.compare.witness import BitCount, Proof, prove_program, prove_region
+from graphdiff.findings.positions import mechanism, other_position, position, rounding_node, value_node
+from graphdiff.findings.regions import Entry, Folded, find_regions, fold, fold_path
+from graphdiff.report import model
+
+MOST_UNMATCHED = 200
+
+
+def report_of(diff: Diff, bench: Bench, sides: tuple[model.Side, model.Side], coverage: model.Coverage,
+              notes: list[str], name_values: Any) -> model.Report:
+    """The report of one comparison. `sides`: inference, training; `coverage` carries what the captures left out."""
+    regions = [_region(i, folded, diff, bench) for i, folded in enumerate(fold(find_regions(diff, name_values)))]
+    regions += _mode_regions(diff, bench, len(regions))
+    regions.sort(key=_weight, reverse=True)
+    for i, region in enumerate(regions):
+        region.id = f"r{i + 1}"
+    matched, values, unmatched = _counts(diff, coverage)
+    report = model.Report(
+        graphdiff=__version__, inference=sides[0], training=sides[1],
+        summary=model.Summary(values=values, matched=matched, unmatched=unmatched, regions=len(regions), moved=model.Count(
+            inference=sum(r.moved_in("inference") for r in regions if r.kind != "rounding-mode"),
+            training=sum(r.moved_in("training") for r in regions if r.kind != "rounding-mode"))),
+        regions=regions, unmatched=_unmatched(diff), notes=[*notes, *_mode_notes(diff), *_unplaced_notes(diff)],
+        coverage=coverage, opaque=[*_opaque(diff.training, "training"), *_opaque(diff.inference, "inference")],
+        whole_program=_witness(prove_program(bench)))
+    if any(r.kind == "rounding-mode" for r in regions) and not (report.summary.moved.inference or report.summary.moved.training):
+        report.verdict = "mode differs"
+    report.advice = _advice(report)
+    return report
+
+
+def _weight(region: model.Region) -> tuple:
+    """Worst first: share of output elements that change, then how many values moved."""
+    w = region.witness
+    return (w.differing / w.elements if w.elements else 0.0, len(region.moved), region.instances)
+
+
+# ---- regions
+def _region(i: int, folded: Folded, diff: Diff, bench: Bench) -> model.Region:
+    first = folded.first
+    moved = _moved(folded, diff)
+    reads = [m for e in first.entries for m in e.value.reads]
+    proof = prove_region(bench, reads, [m for e in first.entries if e.rounded_in == "training" for m in e.value.reads])
+    modules = sorted({e.module for e in moved if e.module})
+    kernels = sorted({e.inference.kernel for e in moved if e.inference.kernel and not e.inference.kernel.startswith("aten.")})
+    return model.Region(id=f"r{i}", rule=first.rule, kind=first.kind, title=first.title, modules=modules,
+                        instances=len(folded.instances), kernels=kernels, moved=moved, witness=_witness(proof))
+
+
+def _moved(folded: Folded, diff: Diff) -> list[model.Moved]:
+    """Entries of all instances, equal ones folded with a count."""
+    found: dict[Any, model.Moved] = {}
+    for region in folded.instances:
+        for entry in region.entries:
+            made = _entry(entry, diff)
+            own = made.training if entry.rounded_in == "training" else made.inference
+            key = (made.value, made.rounded_in, made.dtype, made.mode, fold_path(made.module), own.file, own.line, own.column,
+                   None if made.module else own.node)
+            if key in found:
+                found[key].instances += 1
+            else:
+                found[key] = made
+    return list(found.values())
+
+
+def _entry(entry: Entry, diff: Diff) -> model.Moved:
+    direction = diff.training if entry.rounded_in == "training" else diff.inference
+    side, value = direction.side, entry.value
+    read = value.reads[0]
+    node = value_node(side, read)
+    here = position(side, node if side.program.nodes[node].kind != "leaf" else rounding_node(side, read))
+    there = other_position(direction, value)
+    dtype, _, mode = value.event.partition(MODE_SEPARATOR)
+    module = fold_path(_module(direction, value, node))
+    return model.Moved(
+        value=entry.naming.value, rounded_in=entry.rounded_in, dtype=dtype, mode=mode, module=module,
+        inference=there if entry.rounded_in == "training" else here, training=here if entry.rounded_in == "training" else there,
+        mechanism=mechanism(direction, value), share=round(max(m.share for m in value.reads), 3),
+        confidence=_confidence(direction, value), read_by=_read_by(side, value))
+
+
+def _module(direction: Direction, value: Any, node: int) -> str:
+    module = direction.side.program.site(node).module
+    if module:
+        return module
+    for read in value.reads:
+        for n in (*read.other_nodes, *(direction.pairing.other.consumer[r] for r in read.other_rows)):
+            if n >= 0 and direction.pairing.other.program.site(n).module:
+                return direction.pairing.other.program.site(n).module
+    return ""
+
+
+def _confidence(direction: Direction, value: Any) -> float:
+    """How much of the value's sample the other side's value holds; 1 where the other side never forms it."""
+    covers = [max((direction.pairing.cover(direction.side.sketch[m.row], direction.pairing.other.sketch[r]) for r in m.other_rows),
+                  default=1.0) for m in value.reads]
+    return round(max(covers), 3)
+
+
+def _read_by(side: Side, value: Any) -> list[str]:
+    names = []
+    for row in value.rows():
+        consumer = side.consumer[row]
+        if consumer < 0:
+            names.append(side.program.outputs[-1 - consumer].name)
+        else:
+            site = side.program.site(consumer)
+            names.append(site.text or f"{side.program.nodes[consumer].op} {site.kernel} {site.name}".strip())
+    return list(dict.fromkeys(names))
+
+
+def _witness(proof: Proof) -> model.Witness:
+    before = _bits(proof.before) if proof.before is not None else None
+    after = _bits(proof.after) if proof.after is not None else None
+    flat = before or model.Bits()
+    return model.Witness(transplant_bitwise=proof.bitwise, elements=flat.elements, differing=flat.differing, max_ulp=flat.max_ulp,
+                         max_abs=flat.max_abs, arithmetic=proof.arithmetic, before=before, after=after, reason=proof.reason)
+
+
+def _bits(count: BitCount) -> model.Bits:
+    return model.Bits(elements=count.elements, differing=count.differing, max_ulp=count.max_ulp, max_abs=count.max_abs,
+                      signed_share=round(count.greater / count.differing, 3) if count.differing else None, nonfinite=count.nonfinite)
+
+
+# ---- rounding modes
+def _mode_regions(diff: Diff, bench: Bench, start: int) -> list[model.Region]:
+    """A cast in the same place in another mode: a finding of its own, no moved rounding."""
+    regions: dict[Any, model.Region] = {}
+    for m in diff.training.verdicts.mode:
+        side, other = diff.training.side, diff.inference.side
+        node = value_node(side, m)
+        theirs = next((e for r in m.other_rows for e in other.events(r) if base_format(e) == base_format(m.event)), m.event)
+        entry = model.Moved(
+            value=side.program.site(node).text or side.program.nodes[node].op, rounded_in="training", dtype=base_format(m.event),
+            mode=f"training {_mode(m.event)}, inference {_mode(theirs)}", module=fold_path(side.program.site(node).module),
+            training=position(side, node), inference=position(other, other.operand(m.other_rows[0]).nodes[0]),
+            mechanism="rounding mode", read_by=_read_by(side, _One([m])))
+        key = (entry.value, entry.mode, entry.module, entry.training.line, entry.training.column)
+        if key in regions:
+            regions[key].instances += 1
+            continue
+        proof = prove_region(bench, [m], [m])
+        regions[key] = model.Region(id=f"m{start}", rule="rounding-mode", kind="rounding-mode", title="rounding mode differs",
+                                    modules=[entry.module] if entry.module else [], moved=[entry], witness=_witness(proof))
+    return list(regions.values())
+
+
+class _One:
+    """A value made of given reads (no grouping needed)."""
+
+    def __init__(self, reads: list) -> None:
+        self.reads = reads
+
+    def rows(self) -> list[int]:
+        return [m.row for m in self.reads]
+
+
+def _mode(event: str) -> str:
+    return {"": "to nearest even", "rz": "toward zero", "up": "up", "down": "down", "stochastic": "stochastic"}[event.partition(MODE_SEPARATOR)[2]]
+
+
+def _mode_notes(diff: Diff) -> list[str]:
+    count = len(diff.training.verdicts.mode)
+    return [f"rounding mode differs in {count} read{'s' if count != 1 else ''}: same place, other bits"] if count else []
+
+
+def _unplaced_notes(diff: Diff) -> list[str]:
+    notes = []
+    for name, direction in (("training", diff.training), ("inference", diff.inference)):
+        nodes = {fold_path(direction.side.program.site(value_node(direction.side, m)).module) or direction.side.program.site(value_node(direction.side, m)).text
+                 for m in direction.verdicts.unplaced}
+        if nodes:
+            notes.append(f"{len(direction.verdicts.unplaced)} rounded reads of {name} have no counterpart read on the other side "
+                         f"although it rounds the value too: not judged ({', '.join(sorted(n for n in nodes if n)[:4])})")
+    return notes
+
+
+# ---- coverage
+def _counts(diff: Diff, coverage: model.Coverage) -> tuple[int, model.Count, model.Count]:
+    numbers = {}
+    for name, direction in (("inference", diff.inference), ("training", diff.training)):
+        side = direction.side
+        sketches = {side.value(c) for c in side.consumers if side.value(c) >= 0}
+        matched = {s for s in sketches if direction.pairing.partners(s)}
+        hidden = {side.value(n) for n in direction.hidden if side.value(n) in sketches} - matched
+        numbers[name] = (len(sketches), len(matched), len(hidden))
+        target = getattr(coverage, name)
+        target.values, target.matched, target.opaque = len(sketches), len(matched), len(hidden)
+        target.unmatched = len(sketches) - len(matched) - len(hidden)
+    return (numbers["training"][1], model.Count(inference=numbers["inference"][0], training=numbers["training"][0]),
+            model.Count(inference=coverage.inference.unmatched, training=coverage.training.unmatched))
+
+
+def _unmatched(diff: Diff) -> list[model.Unmatched]:
+    found: Counter = Counter()
+    shown: dict[Any, model.Unmatched] = {}
+    for name, direction in (("inference", diff.inference), ("training", diff.training)):
+        side = direction.side
+        for c in side.consumers:
+            sketch = side.value(c)
+            if sketch < 0 or direction.pairing.partners(sketch) or c in direction.hidden:
+                continue
+            site, node = side.program.site(c), side.program.nodes[c]
+            here = position(side, c)
+            module = fold_path(site.module)
+            key = (name, node.op, module, here.file if module else (here.file, here.kernel), here.line, here.column, None if module else site.name)
+            found[key] += 1
+            shown.setdefault(key, model.Unmatched(side=name, node=here.node, op=node.op, module=module, file=here.file, line=here.line))
+    for key, count in found.items():
+        shown[key].count = count
+    return list(shown.values())[:MOST_UNMATCHED]
+
+
+def _opaque(direction: Direction, name: str) -> list[model.Opaque]:
+    side = direction.side
+    found: dict[Any, model.Opaque] = {}
+    for m in direction.verdicts.opaque:
+        node = value_node(side, m)
+        site = side.program.site(node)
+        consumer = side.consumer[m.row]
+        hider = direction.pairing.other.program.nodes[direction.hidden[consumer]] if consumer in direction.hidden else None
+        why = f"inside {hider.attrs.get('name', hider.op)} on the other side" if hider else ""
+        key = (site.text or side.program.nodes[node].op, fold_path(site.module), why)
+        if key in found:
+            found[key].count += 1
+        else:
+            found[key] = model.Opaque(side=name, value=key[0], module=key[1], why=why)
+    return list(found.values())
+
+
+def _advice(report: model.Report) -> list[model.Advice]:
+    advice = []
+    if report.summary.moved.training or report.summary.moved.inference:
+        names = sorted({r.rule for r in report.regions if r.rule and r.rule != "rounding-mode"})
+        advice.append(model.Advice(text="make the trainer round where the engine rounds, in: " + (", ".join(names) or "the regions above")))
+        for rule in names[:6]:
+            advice.append(model.Advice(text=f"why the two stacks differ in {rule}", command=f"graphdiff rules show {rule}"))
+    if report.verdict == "mode differs":
+        advice.append(model.Advice(text="the casts stand in the same places; make both sides round to nearest even"))
+    return advice

@@ -1,0 +1,25 @@
+"""What the report says of each side before any finding: what ran, what was not captured."""
+
+from __future__ import annotations
+
+from graphdiff.report import model
+from graphdiff.store import Capture
+
+
+def side_of(capture: Capture, source: str) -> model.Side:
+    """The report's description of one capture."""
+    h = capture.header
+    return model.Side(kind=h.kind, model=h.model.name, versions=dict(h.versions), mode=h.mode, target=h.target, shapes=h.shapes,
+                      source=source)
+
+
+def coverage_of(inference: Capture, training: Capture) -> model.Coverage:
+    """What each capture left out; comparing fills in the counts."""
+    made = [model.SideCoverage(not_captured=list(c.header.not_captured), differences=list(c.header.differences))
+            for c in (inference, training)]
+    return model.Coverage(inference=made[0], training=made[1])
+
+
+def notes_of(inference: Capture, training: Capture) -> list[str]:
+    """Notes of both captures, each with its side's name."""
+    return [f"{name}: {note}" for name, c in (("inference", inference), ("training", training)) for note in c.header.notes]

@@ -1,0 +1,211 @@
+"""The whole job, step by step: capture -> lower -> probe -> compare -> findings -> report.
+
+Every command of the command line is one function here; what each step does lives in the folder of its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphdiff.errors import GraphdiffError
+
+if TYPE_CHECKING:
+    from graphdiff.report.model import Report
+    from graphdiff.store import Capture
+
+Say = Callable[[str], None]
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What `compare` needs to make captures of operands that are no files."""
+
+    target: str = "cuda:90"
+    layers: int | None = None
+    tokens: int = 8
+    attn: str = "sdpa"
+    autocast: str | None = None
+    fail_on: str = "moved"
+    combo_kernels: bool = True
+
+
+# ---- the main job
+def compare(inference: str, training: str, *, inputs: str | None = None, seed: int = 0,
+            options: CompareOptions | None = None, progress: Say = _quiet) -> Report:
+    """Compare two operands (capture file, vllm:MODEL, transformers:MODEL, FILE.py:FN) and report.
+
+    Raises GraphdiffError if an operand cannot be captured or read, or the two cannot be compared.
+    """
+    options = options or CompareOptions()
+    one = operand(inference, inputs, seed, options, progress)
+    two = operand(training, inputs, seed, options, progress)
+    return compare_captures(one, two, progress=progress, names=(inference, training))
+
+
+def compare_captures(inference: Capture, training: Capture, *, progress: Say = _quiet, names: tuple[str, str] = ("", "")) -> Report:
+    """Data against data: no torch, no engine, no weights."""
+    from graphdiff.compare.diff import diff_sides
+    from graphdiff.compare.prepare import check_comparable, sides_of
+    from graphdiff.compare.transplant import Bench
+    from graphdiff.findings import report_of
+    from graphdiff.findings.header import coverage_of, notes_of, side_of
+    from graphdiff.report.verdict import conclude
+    from graphdiff.rules import name_values
+
+    check_comparable(inference, training)
+    progress("pairing values")
+    one, two, wide_leaves = sides_of(inference, training)
+    diff = diff_sides(one, two)
+    progress("proving regions on bits")
+    bench = Bench(diff, wide_leaves)
+    report = report_of(diff, bench, (side_of(inference, names[0]), side_of(training, names[1])),
+                       coverage_of(inference, training), notes_of(inference, training), name_values)
+    if report.summary.matched == 0:
+        raise GraphdiffError("no value of one side is formed on the other: these are captures of different computations",
+                             where=" and ".join(n for n in names if n), fix="capture both sides from the same model, weights and probe")
+    return conclude(report) or report
+
+
+def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, progress: Say = _quiet) -> Capture:
+    """One side, from wherever it is."""
+    import tempfile
+
+    from graphdiff.store import read_capture
+
+    kind, _, name = spec.partition(":")
+    if kind in ("vllm", "transformers") and name:
+        with tempfile.TemporaryDirectory(prefix="graphdiff-") as folder:
+            file = Path(folder) / f"{kind}.capture"
+            if kind == "vllm":
+                capture_vllm(name, file, target=options.target, layers=options.layers, seed=seed, tokens=options.tokens,
+                             combo_kernels=options.combo_kernels, progress=progress)
+            else:
+                capture_transformers(name, file, layers=options.layers, seed=seed, tokens=options.tokens, attn=options.attn,
+                                     autocast=options.autocast, progress=progress)
+            return read_capture(file)
+    if ".py:" in spec:
+        if inputs is None:
+            raise GraphdiffError(f"{spec} needs inputs", fix="give --inputs FILE.py:FN, a function of the seed that returns the arguments")
+        return function_capture(spec, inputs, seed, progress=progress)
+    return read_capture(Path(spec))
+
+
+# ---- captures
+def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", layers: int | None = None, seed: int = 0, tokens: int = 8,
+                 combo_kernels: bool = True, in_process: bool = False, keep_weights: bool = False, progress: Say = _quiet) -> None:
+    """Run vLLM and write what it compiled. The capture is written by the process that holds the parameters."""
+    from graphdiff.capture.models import resolve_model
+    from graphdiff.capture.vllm.run import write_engine_capture
+
+    reference = resolve_model(model, layers=layers, seed=seed)
+    write_engine_capture(reference, Path(output), in_process=in_process, target=target, combo_kernels=combo_kernels, progress=progress,
+                         options={"tokens": tokens, "keep_weights": keep_weights, "config": reference.config,
+                                  "layers": reference.layers, "synthetic": reference.synthetic})
+
+
+def program_from_engine(raw: Any, request: Any) -> None:
+    """In the engine's process: lower, probe, write the capture that `request` names."""
+    from graphdiff.capture.header import engine_header
+    from graphdiff.capture.probe_tokens import probe_tokens
+    from graphdiff.capture.vllm.program import engine_program
+
+    tokens, positions = probe_tokens(raw.config, request.options.get("tokens", 8))
+    program, bits = engine_program(raw, tokens, positions)
+    _write(Path(request.output), engine_header(raw, request, tokens, positions), program, bits,
+           keep_weights=bool(request.options.get("keep_weights")),
+           sources={name: found[0].code.text for name, found in raw.pieces.items()})
+
+
+def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str = "sdpa",
+                         autocast: str | None = None, checkpointing: bool = False, keep_weights: bool = False,
+                         progress: Say = _quiet) -> None:
+    """Run the training forward of transformers and write what it did."""
+    from graphdiff.capture.header import training_header
+    from graphdiff.capture.models import resolve_model
+    from graphdiff.capture.probe_tokens import probe_tokens
+    from graphdiff.capture.transformers import record_training
+
+    reference = resolve_model(model, layers=layers, seed=seed)
+    ids, positions = probe_tokens(reference.config, tokens)
+    progress(f"running the training forward of {reference.name}")
+    recorded = record_training(reference, ids, positions, attn=attn, autocast=autocast, checkpointing=checkpointing)
+    progress("probing")
+    _write(Path(output), training_header(reference, recorded, ids, positions), recorded.builder.program, recorded.builder.leaf_bits,
+           keep_weights=keep_weights, sources={})
+
+
+def capture_function(spec: str, inputs: str, output: Path, *, compile: bool = False, target: str = "cuda:90", seed: int = 0,
+                     progress: Say = _quiet) -> None:
+    """Record any torch callable, eager or as Inductor compiles it."""
+    from graphdiff.store import write_capture
+
+    write_capture(Path(output), function_capture(spec, inputs, seed, compile=compile, target=target, progress=progress))
+
+
+def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False, target: str = "cuda:90", progress: Say = _quiet) -> Capture:
+    """A function's capture, in memory. Its inputs are kept, so it can be evaluated again."""
+    from graphdiff.capture.function import load_function
+    from graphdiff.capture.header import function_header
+    from graphdiff.probe import probe
+    from graphdiff.store import Capture
+
+    progress(f"recording {spec}")
+    function = load_function(spec, inputs, seed)
+    if compile:
+        from graphdiff.capture.compiled import record_compiled
+
+        recorded = record_compiled(function, target)
+    else:
+        from graphdiff.capture.function import record_eager
+
+        recorded = record_eager(function)
+    data = probe(recorded.program, recorded.bits, static_rule=False, pin_anchors=False)
+    recorded.program.data.update(recorded.bits)
+    return Capture(function_header(spec, seed, recorded), recorded.program, data, recorded.sources)
+
+
+def _write(output: Path, header: Any, program: Any, bits: dict, *, keep_weights: bool, sources: dict[str, str]) -> None:
+    from graphdiff.probe import probe
+    from graphdiff.store import Capture, write_capture
+
+    data = probe(program, bits, static_rule=True, pin_anchors=True)
+    if keep_weights:
+        program.data.update(bits)
+    write_capture(output, Capture(header, program, data, sources))
+
+
+# ---- one capture, and the rules
+def show(path: Path) -> dict[str, Any]:
+    """Kernels, values and roundings of one capture, as plain data."""
+    from graphdiff.findings.listing import listing_of
+    from graphdiff.store import read_capture
+
+    return listing_of(read_capture(Path(path)))
+
+
+def rules_list() -> list[dict[str, Any]]:
+    """Every rule: name, title, kind, what it is for."""
+    from graphdiff import rules
+
+    return rules.rules_list()
+
+
+def rules_show(name: str) -> dict[str, Any]:
+    """One rule, whole. Raises GraphdiffError for an unknown name."""
+    from graphdiff import rules
+
+    return rules.rules_show(name)
+
+
+def rules_check(progress: Say = _quiet) -> list[dict[str, Any]]:
+    """Problems of the rules: an example that does not fire, or fires when it should be silent. Empty: all is well."""
+    from graphdiff import rules
+
+    return rules.rules_check(lambda one, two, inputs: compare(one, two, inputs=inputs), progress)

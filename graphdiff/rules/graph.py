@@ -1,0 +1,167 @@
+"""What rules see of a side: values and who reads them, with recomputed values known as one.
+
+The side is `graphdiff.compare.side.Side`, or anything with its `program`, `bases_of_node`, `bases`, `consumer` and
+`readers`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Any
+
+from graphdiff.program.ops import COMMUTATIVE
+from graphdiff.program.types import Operand
+
+FAR = 60
+"""Values looked at downstream of one moved value."""
+
+
+class ValueGraph:
+    """The value graph of one side, asked locally and remembered."""
+
+    def __init__(self, side: Any) -> None:
+        self.side, self.program = side, side.program
+        self._canonical: dict[int, int] = {}
+        self._known: dict[tuple, int] = {}
+
+    # ---- operands
+    def operand_bases(self, operand: Operand) -> tuple[int, ...]:
+        """Bases of what an operand reads; constants only if there is nothing else."""
+        if len(operand.nodes) == 1:
+            return self.side.bases_of_node(operand.nodes[0])
+        found = {b for m in operand.nodes for b in self.side.bases_of_node(m)}
+        return tuple(sorted({b for b in found if self.program.nodes[b].op != "const"} or found))
+
+    def passes(self, operand: Operand, op: str) -> bool:
+        """True if an exact op of this name lies between the operand and a base."""
+        todo, seen = list(operand.nodes), set()
+        while todo:
+            m = todo.pop()
+            if m in seen or not self.side.is_exact(m):
+                continue
+            if self.program.nodes[m].op == op:
+                return True
+            seen.add(m)
+            todo += [k for o in self.program.nodes[m].operands for k in o.nodes]
+        return False
+
+    # ---- values
+    def canonical(self, node: int) -> int:
+        """A base's number, the same for bases that apply the same op to the same values (recomputation)."""
+        todo = [node]
+        while todo:
+            n = todo[-1]
+            if n in self._canonical:
+                todo.pop()
+                continue
+            entry = self.program.nodes[n]
+            if entry.kind != "arith":
+                self._canonical[n] = n
+                todo.pop()
+                continue
+            read = [self.operand_bases(o) for o in entry.operands]
+            missing = [b for bases in read for b in bases if b not in self._canonical]
+            if missing:
+                todo += missing
+                continue
+            parts = [tuple(sorted({self._canonical[b] for b in bases})) for bases in read]
+            key = (entry.op, tuple(sorted(parts) if entry.op in COMMUTATIVE else parts))
+            self._canonical[n] = self._known.setdefault(key, n)
+            todo.pop()
+        return self._canonical[node]
+
+    def same(self, a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+        """True if one set of bases holds the other."""
+        if a == b:
+            return True
+        x, y = ({self.canonical(n) for n in bases} for bases in (a, b))
+        return x <= y or y <= x
+
+    def read_by(self, base: int) -> list[int]:
+        """Nodes that read a base, in order."""
+        return sorted({self.side.consumer[row] for row in self.side.readers.get(base, ()) if self.side.consumer[row] >= 0})
+
+    def downstream(self, bases: tuple[int, ...], depth: int) -> list[tuple[int, int]]:
+        """(node, steps) of values formed from these, nearest first, the bases at 0."""
+        found, level, seen = [(b, 0) for b in bases], list(bases), set(bases)
+        for step in range(1, depth + 1):
+            level = [c for b in level for c in self.read_by(b) if not (c in seen or seen.add(c))]
+            found += [(c, step) for c in level]
+            if not level or len(found) > FAR:
+                break
+        return found
+
+    # ---- layout
+    def span(self, root: int, base: int, depth: int = 2) -> tuple[int, int] | None:
+        """First and last element of `base` that is read within `depth` steps above `root`; None if layout hides it."""
+        low, high = None, None
+        todo = [(root, depth)]
+        while todo:
+            n, left = todo.pop()
+            for o in self.program.nodes[n].operands:
+                for m in o.nodes:
+                    if base in self.side.bases_of_node(m) and (m == base or self.side.is_exact(m)):
+                        first, last = self._extent(o)
+                        low = first if low is None else min(low, first)
+                        high = last if high is None else max(high, last)
+                    elif left:
+                        todo += [(b, left - 1) for b in self.side.bases_of_node(m) if self.program.nodes[b].kind == "arith"]
+        return None if low is None else (low, high)
+
+    def _extent(self, o: Operand) -> tuple[int, int]:
+        if o.form == "whole":
+            return 0, self.program.nodes[o.nodes[0]].size - 1
+        if o.form == "affine":
+            ends = [(n - 1) * s for n, s in zip(o.shape, o.strides)]
+            return o.offset + sum(min(e, 0) for e in ends), o.offset + sum(max(e, 0) for e in ends)
+        index = self.program.blobs[o.index]
+        return int(index.min()), int(index.max())
+
+    # ---- what a table holds
+    @cached_property
+    def fp8(self) -> set[int]:
+        """Bases that are rounded to an 8-bit float, straight or through exact ops."""
+        return {b for n, node in enumerate(self.program.nodes) if node.op == "round" and node.dtype.startswith("float8")
+                for b in self.operand_bases(node.operands[0])}
+
+    def wave(self, operand: Operand | None, bases: tuple[int, ...], text: str) -> str:
+        """`cos`, `sin`, `table` (one of them, but which is not known) or an empty string."""
+        kinds = {self._wave_of_base(b) for b in bases}
+        if not kinds or "" in kinds:
+            return ""
+        if len(kinds) == 1 and kinds != {"table"}:
+            return kinds.pop()
+        if operand is not None and (half := self._half(operand)):
+            return half
+        words = set(re.findall(r"cos|sin", text.lower()))
+        return words.pop() if len(words) == 1 else "table"
+
+    def _wave_of_base(self, b: int) -> str:
+        node = self.program.nodes[b]
+        if node.op in ("cos", "sin"):
+            return node.op
+        if node.kind == "leaf" and node.op != "const":
+            words = set(re.findall(r"cos|sin", str(node.attrs.get("name", "")).lower()))
+            return words.pop() if len(words) == 1 else "table"
+        if node.op in ("mul", "div"):
+            inner = [self._wave_of_base(c) for o in node.operands for c in self.operand_bases(o) if c != b
+                     and self.program.nodes[c].op in ("cos", "sin", "mul")]
+            return next((k for k in inner if k in ("cos", "sin")), "table" if not node.dynamic else "")
+        return "" if node.dynamic else "table"
+
+    def _half(self, o: Operand) -> str:
+        """One table of both, cosines in the left half of its rows (vLLM's cos_sin_cache)."""
+        if len(o.nodes) != 1 or o.form == "whole":
+            return ""
+        shape = self.program.nodes[o.nodes[0]].shape
+        if len(shape) < 2 or shape[-1] % 2:
+            return ""
+        row = shape[-1]
+        if o.form == "gather":
+            columns = self.program.blobs[o.index] % row
+            low, high = int(columns.min()), int(columns.max())
+        else:
+            low = o.offset % row
+            high = low + sum((n - 1) * s for n, s in zip(o.shape, o.strides) if s < row)
+        return "cos" if high < row // 2 else "sin" if low >= row // 2 else ""
