@@ -2,7 +2,7 @@
 Expected moved: the norm's output in training only; the rounding to integers is shared."""
 import torch
 bf = torch.bfloat16
-EXPECT = dict(verdict="moved", moved_training_only=["norm_out"], moved_inference_only=[], out_dtype="int8")
+EXPECT = dict(verdict="moved", moved_training_only=["norm_out"], moved_inference_only=[], out_dtype="int8 as float32")
 
 
 def inputs(seed):
@@ -16,12 +16,12 @@ def _norm(x, w):
 
 
 def inference(x, w):
-    return torch.round(_norm(x, w) / 0.031).clamp(-128, 127).to(torch.int8)
+    return torch.round(_norm(x, w) / 0.031).clamp(-128, 127).to(torch.int8).float()
 
 
 def training(x, w):
-    return torch.round(_norm(x, w).to(bf).float() / 0.031).clamp(-128, 127).to(torch.int8)
+    return torch.round(_norm(x, w).to(bf).float() / 0.031).clamp(-128, 127).to(torch.int8).float()
 
 
 def aligned(rnd, x, w):
-    return torch.round(rnd("norm_out", _norm(x, w)) / 0.031).clamp(-128, 127).to(torch.int8)
+    return torch.round(rnd("norm_out", _norm(x, w)) / 0.031).clamp(-128, 127).to(torch.int8).float()
