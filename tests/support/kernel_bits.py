@@ -1,0 +1,112 @@
+"""Every Triton launch of an output code, run on random memory by the repaired interpreter and by its program."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from fixture_inputs import random_bits
+from triton_interpreter import Launch, run_launches
+
+from graphdiff.lower.inductor import output_code
+from graphdiff.lower.inductor.context import Context
+from graphdiff.lower.inductor.kernel_source import KernelSource
+from graphdiff.lower.inductor.pieces import float_leaf, integers
+from graphdiff.lower.inductor.triton_kernel import launch
+from graphdiff.lower.inductor.values import IntStorage, Tensor
+from graphdiff.program.builder import Builder
+from graphdiff.program.dtypes import STORAGE, decode
+from graphdiff.program.evaluate import Evaluation
+
+Call = tuple[KernelSource, str, list[Any]]
+
+
+def recorded(run: Any) -> list[Call]:
+    """The launches (kernel, its source, arguments) that evaluating `run()` makes. Integer memory is copied."""
+    calls: list[Call] = []
+    sources: dict[str, str] = {}
+    real_parse, real_launch = output_code.parse_kernel, output_code.launch
+
+    def parse(name: str, source: str, *rest: Any) -> KernelSource:
+        sources[name] = source
+        return real_parse(name, source, *rest)
+
+    def record(ctx: Context, kernel: KernelSource, arguments: list[Any]) -> None:
+        kept = [integers(a.storage.values.copy(), a.dtype, dynamic=False)
+                if isinstance(a, Tensor) and isinstance(a.storage, IntStorage) else a for a in arguments]
+        calls.append((kernel, sources[kernel.name], kept))
+        real_launch(ctx, kernel, arguments)
+
+    with mock.patch.object(output_code, "parse_kernel", parse), mock.patch.object(output_code, "launch", record):
+        run()
+    return calls
+
+
+def differing(calls: list[Call], seed: int = 0) -> list[tuple[str, int, int]]:
+    """(kernel, differing elements, elements written or kept) per launch."""
+    rng = np.random.default_rng(seed)
+    memories = [[_memory(a, rng) for a in arguments] for _, _, arguments in calls]
+    launches = [_launch(*call, memory) for call, memory in zip(calls, memories)]
+    found = []
+    for call, memory, answer in zip(calls, memories, run_launches(launches)):
+        ours = _by_program(call[0], call[2], memory)
+        wrong = sum(unequal(a, b) for a, b in zip(ours, answer) if isinstance(b, np.ndarray))
+        found.append((call[0].name, wrong, sum(b.size for b in answer if isinstance(b, np.ndarray))))
+    return found
+
+
+def unequal(a: np.ndarray, b: np.ndarray) -> int:
+    """Elements whose bits differ; any NaN equals any NaN."""
+    return int(((a != b) & ~(np.isnan(a) & np.isnan(b))).sum())
+
+
+def _memory(argument: Any, rng: np.random.Generator) -> Any:
+    if not isinstance(argument, Tensor):
+        return argument
+    if isinstance(argument.storage, IntStorage):
+        return argument.storage.values.astype(argument.dtype)
+    return random_bits(argument.storage.size, argument.dtype, rng)
+
+
+def _launch(kernel: KernelSource, source: str, arguments: list[Any], memory: list[Any]) -> Launch:
+    """Large blocks: powers of two that cover each size."""
+    names = [n for n in kernel.parameters if n not in kernel.blocks]
+    sizes = {**(kernel.combo or {}), **dict(zip(names, arguments))}
+    numel = lambda dim: max([v for n, v in sizes.items() if re.match(rf"{dim}numel", n) and v], default=1)  # noqa: E731
+    power = lambda n: 1 << max(0, n - 1).bit_length()  # noqa: E731
+    blocks = {b: power(numel(b.split("BLOCK")[0].lower())) for b in kernel.blocks}
+    programs = kernel.combo["num_kernels"] if kernel.combo else 1
+    dtypes = [a.dtype if isinstance(a, Tensor) else "" for a in arguments]
+    shifted = [m[a.offset:] if isinstance(a, Tensor) else m for a, m in zip(arguments, memory)]
+    return Launch(kernel.name, source, shifted, dtypes, blocks, (programs,))
+
+
+def _by_program(kernel: KernelSource, arguments: list[Any], memory: list[Any]) -> list[Any]:
+    builder = Builder()
+    tensors = []
+    for a, m in zip(arguments, memory):
+        if not isinstance(a, Tensor):
+            tensors.append(a)
+        elif a.dtype in STORAGE:
+            flat = float_leaf(builder, "memory", m, a.dtype)
+            tensors.append(Tensor(flat.storage, a.shape, a.strides, a.offset))
+        else:
+            tensors.append(Tensor(IntStorage.of(m, a.dtype, dynamic=False), a.shape, a.strides, a.offset))
+    launch(Context(builder), kernel, tensors)
+    evaluation = Evaluation(builder.program, builder.leaf_bits)
+    return [_bits(t, evaluation, builder) if isinstance(t, Tensor) else t for t in tensors]
+
+
+def _bits(tensor: Tensor, evaluation: Evaluation, builder: Builder) -> np.ndarray:
+    """Raw bits of the memory from the tensor's offset on."""
+    storage = tensor.storage
+    if isinstance(storage, IntStorage):
+        return storage.values[tensor.offset:].astype(storage.dtype)
+    numbers = evaluation.read(builder.operand(storage.view((storage.size,), (1,)))).astype(np.float32)[tensor.offset:]
+    if storage.dtype == "bfloat16":
+        bits = (np.ascontiguousarray(numbers).view(np.uint32) >> 16).astype(np.uint16)
+        assert np.array_equal(decode(bits, "bfloat16"), numbers, equal_nan=True), "memory holds what bfloat16 cannot"
+        return bits
+    return numbers.astype(np.float16).view(np.uint16) if storage.dtype == "float16" else numbers
