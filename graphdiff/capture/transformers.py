@@ -76,7 +76,7 @@ def record_training(model: ModelRef, tokens: list[int], positions: list[int], *,
         raise GraphdiffError("the forward ran without gradients", where=model.name, fix="a model with no trainable parameter is not training")
     recorder.builder.site = type(recorder.builder.site)()
     recorder.builder.output("hidden_states", recorder.elements(hidden.detach()))
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     mode = "eager" + (f", autocast {autocast} over float32 weights" if autocast else "") + f", attention {attn}" + (
         ", checkpointing" if checkpointing else "")
     return TrainingCapture(recorder.builder, versions, recorder.random_ops, recorder.opaque_ops, mode)
