@@ -74,6 +74,19 @@ def test_moved_roundings(path, reports):
     assert report.exit_status == (1 if any(wanted) else 0), (report.verdict, report.exit_status)
 
 
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_mirrored(path):
+    """With the sides exchanged the counts are exchanged."""
+    from graphdiff import pipeline
+
+    expect = check_expect.load(path).EXPECT
+    report = pipeline.compare(
+        f"{path}:training", f"{path}:inference", inputs=f"{path}:inputs", options=pipeline.CompareOptions()
+    )
+    moved = (report.summary.moved.inference, report.summary.moved.training)
+    assert moved == (len(expect.get("moved_training_only", [])), len(expect.get("moved_inference_only", [])))
+
+
 POSITIVE = [
     (file, name)
     for file, name in zip(FILES, IDS, strict=True)
