@@ -9,6 +9,7 @@ from graphdiff.probe.liveness import live_elements, operand_live
 from graphdiff.probe.sketch import SketchTable
 from graphdiff.probe.states import States
 from graphdiff.probe.types import ProbeData
+from graphdiff.program.dtypes import decode
 from graphdiff.program import Evaluation, Operand, Options, Program
 
 BIG_STATIC = 1 << 18
@@ -33,13 +34,22 @@ class _Probe:
         self.live = live_elements(program)
         dynamic = [n for n, node in enumerate(program.nodes) if node.dynamic and self._alive(n)]
         self.skeleton.run(dynamic)
-        self.pins = {n: self.skeleton.flat(n).astype(np.float32) for n in dynamic
-                     if program.nodes[n].kind in ("anchor", "opaque")} if pin_anchors else {}
+        self.pins = {n: self._pin(n, bits) for n in dynamic if program.nodes[n].kind in ("anchor", "opaque")} if pin_anchors else {}
         self.schedule = Evaluation(program, bits, Options(pins=self.pins))
         self.states = States(program, self.schedule, self.skeleton, self.live, rounded_leaves)
         self.sketches = SketchTable()
         self.rows: list[tuple[int, int, int, int, int, int, int]] = []
         self._known: dict[tuple, int] = {}
+
+    def _pin(self, n: int, bits: dict[int, np.ndarray]) -> np.ndarray:
+        """Anchors keep the skeleton's numbers, which both sides share; embeddings the table's own, which are low-precision
+        numbers that no rounding changes."""
+        if self.program.nodes[n].op == "embedding" and self.skeleton.static_rule:
+            operand = self.program.nodes[n].operands[0]
+            if len(operand.nodes) == 1 and self.program.nodes[operand.nodes[0]].op == "leaf":
+                leaf = operand.nodes[0]
+                return decode(self.program.take(operand, bits.__getitem__), self.program.nodes[leaf].dtype).astype(np.float32).reshape(-1)
+        return self.skeleton.flat(n).astype(np.float32)
 
     def _alive(self, n: int) -> bool:
         return self.live[n] is None or bool(self.live[n].any())

@@ -13,8 +13,11 @@ from typing import Any
 from graphdiff.program.ops import COMMUTATIVE
 from graphdiff.program.types import Operand
 
-FAR = 60
+FAR = 200
 """Values looked at downstream of one moved value."""
+
+READERS = 8
+"""Readers of one value that are followed: a table is read by every layer, and one of them is enough to know it."""
 
 
 class ValueGraph:
@@ -86,7 +89,7 @@ class ValueGraph:
         """(node, steps) of values formed from these, nearest first, the bases at 0."""
         found, level, seen = [(b, 0) for b in bases], list(bases), set(bases)
         for step in range(1, depth + 1):
-            level = [c for b in level for c in self.read_by(b) if not (c in seen or seen.add(c))]
+            level = [c for b in level for c in self.read_by(b)[:READERS] if not (c in seen or seen.add(c))]
             found += [(c, step) for c in level]
             if not level or len(found) > FAR:
                 break

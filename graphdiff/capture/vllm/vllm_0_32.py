@@ -1,7 +1,7 @@
 """Everything that graphdiff uses of the private API of vllm 0.32.
 
-(With its part `vllm_0_32_result`.) Interface: `install_hooks`, which reports to the session of this process (`session.active()`), `start_engine`, and
-`forget_engine`. With no session every hook passes straight through.
+(With its part `vllm_0_32_result`.) Interface: `install_hooks`, which reports to the session of this process
+(`session.active()`), `start_engine`, and `forget_engine`. With no session every hook passes straight through.
 """
 
 import contextlib

@@ -38,7 +38,7 @@ def raw_capture(
         returns_tuple={item.submod_name: graph_returns_tuple(item.graph) for item in items},
         inputs=inputs,
         parameters=parameters,
-        differences=_differences(compilation, request, pieces),
+        differences=_differences(request, pieces),
         not_captured=list(NOT_CAPTURED),
     )
 
@@ -72,7 +72,7 @@ def _compile_config(config: Any, request: Any) -> dict[str, Any]:
     }
 
 
-def _differences(compilation: Any, request: Any, pieces: dict[str, list[RawPiece]]) -> list[str]:
+def _differences(request: Any, pieces: dict[str, list[RawPiece]]) -> list[str]:
     """What still differs from the same engine on a CUDA machine."""
     from vllm.platforms import current_platform
 
@@ -88,7 +88,7 @@ def _differences(compilation: Any, request: Any, pieces: dict[str, list[RawPiece
     else:
         found.append("Combo kernels were switched off; CUDA's default is on.")
     if any(piece.bucket != "dynamic" for of_piece in pieces.values() for piece in of_piece):
-        found.append("In static shape buckets max_autotune was off: timing decides there on a GPU.")
+        found.append("In static shape buckets max_autotune and shape_padding were off: timing decides there on a GPU.")
     return found
 
 

@@ -1,0 +1,145 @@
+"""Moved values get the names a person would give them, and the instance of a region they belong to.
+
+Naming only adds words: which values moved was decided before, from their numbers. Patterns are matched near moved
+values only, highest priority first.
+"""
+
+from __future__ import annotations
+
+import string
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphdiff.rules.graph import ValueGraph
+from graphdiff.rules.matcher import Bindings, Matcher
+from graphdiff.rules.model import Role, Rule, load_rules
+from graphdiff.rules.words import generic_name, short_name
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What one moved value is called.
+
+    rule: None where no rule names it. root: the node that stands for the rule's instance; values of one region have
+    the same rule and root. order: where the value stands among those of its region.
+    """
+
+    rule: str | None
+    kind: str
+    title: str
+    value: str
+    root: int | None
+    order: int
+
+
+@dataclass
+class _Hit:
+    role: Role
+    roots: list[int]
+    bindings: Bindings
+
+
+def name_values(side: Any, values: Sequence[Any], rules: Sequence[Rule] | None = None) -> list[Naming]:
+    """A naming for each moved value of one side (`compare.values.MovedValue`: its `reads` have `row` numbers)."""
+    return _Namer(side, values, load_rules() if rules is None else rules).run()
+
+
+class _Namer:
+    def __init__(self, side: Any, values: Sequence[Any], rules: Sequence[Rule]) -> None:
+        self.graph = ValueGraph(side)
+        self.matcher = Matcher(self.graph)
+        self.rules = rules
+        self.bases = [tuple(sorted({b for read in v.reads for b in side.bases(read.row)})) for v in values]
+        self.depth = max((role.depth for rule in rules for role in rule.roles), default=0)
+        self._near: dict[int, list[tuple[int, int]]] = {}
+
+    def run(self) -> list[Naming]:
+        found: list[Naming | None] = [None] * len(self.bases)
+        for rule in self.rules:
+            hits = {i: hit for i, n in enumerate(found) if n is None and (hit := self._hit(rule, self.bases[i]))}
+            for instance in self._instances(rule, hits):
+                root = min(r for i in instance for r in hits[i].roots)
+                for i in instance:
+                    found[i] = self._naming(rule, hits[i], root)
+        return [n or self._generic(self.bases[i]) for i, n in enumerate(found)]
+
+    def _hit(self, rule: Rule, bases: tuple[int, ...]) -> _Hit | None:
+        """The first role that one of the value's bases has; the roots of all that have it."""
+        for role in rule.roles:
+            roots: list[int] = []
+            bindings: Bindings | None = None
+            for b in bases:
+                if (match := self._match(role, b)) is not None:
+                    node, env = match
+                    roots += env[role.value.root].bases if role.value.root else (node,)
+                    bindings = bindings or env
+            if bindings is not None:
+                return _Hit(role, sorted(set(roots)), bindings)
+        return None
+
+    def _match(self, role: Role, base: int) -> tuple[int, Bindings] | None:
+        """The nearest place where the role's pattern has this base as its value."""
+        if base not in self._near:
+            self._near[base] = self.graph.downstream((base,), self.depth)
+        for node, steps in self._near[base]:
+            if steps > role.depth:
+                break
+            if role.ops is not None and self.graph.program.nodes[node].op not in role.ops:
+                continue
+            for env in self.matcher.matches(role.pattern, node):
+                if base in (env[role.value.value].bases if role.value.value else (node,)):
+                    return node, env
+        return None
+
+    def _instances(self, rule: Rule, hits: dict[int, _Hit]) -> list[list[int]]:
+        """Hits grouped: those that share a root, or whose roots are parts of one thing; only groups with what it needs."""
+        parent: dict[Any, Any] = {}
+
+        def find(x: Any) -> Any:
+            parent.setdefault(x, x)
+            while parent[x] != x:
+                parent[x] = parent[parent[x]]
+                x = parent[x]
+            return x
+
+        for i, hit in hits.items():
+            for root in hit.roots:
+                parent[find(("value", i))] = find(root)
+                if (key := self._identity(rule, hit, root)) is not None:
+                    parent[find(root)] = find(key)
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for i in hits:
+            groups[find(("value", i))].append(i)
+        return [g for g in groups.values() if all({hits[i].role.value.role for i in g} & set(need) for need in rule.data.needs)]
+
+    def _identity(self, rule: Rule, hit: _Hit, root: int) -> tuple | None:
+        """What two roots of one instance agree in: the same values, read over the same stretch."""
+        if not rule.data.identity:
+            return None
+        parts = []
+        for name in rule.data.identity:
+            if name not in hit.bindings:
+                return None
+            bases = hit.bindings[name].bases
+            span = self.graph.span(root, bases[0]) if len(bases) == 1 else None
+            if span is None:
+                return None
+            parts.append((tuple(sorted(self.graph.canonical(b) for b in bases)), span))
+        return ("identity", *parts)
+
+    def _naming(self, rule: Rule, hit: _Hit, root: int) -> Naming:
+        return Naming(rule.id, rule.data.kind, rule.data.title, self._words(hit), root, hit.role.order)
+
+    def _words(self, hit: _Hit) -> str:
+        text = ""
+        for literal, name, _, _ in string.Formatter().parse(hit.role.value.name):
+            text += literal
+            if name:
+                text += short_name(self.graph, name, hit.bindings[name])
+        return text
+
+    def _generic(self, bases: tuple[int, ...]) -> Naming:
+        name = generic_name(self.graph, bases) if bases else "value"
+        return Naming(None, "generic", name, name, None, 0)

@@ -1,0 +1,125 @@
+"""Short names of values, as a person would write them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+
+from graphdiff.rules.graph import ValueGraph
+from graphdiff.rules.kinds import Found
+
+LONGEST = 60
+SUFFIX = re.compile(r"(_proj|_norm|_layernorm|_fn|_linear)+$")
+CONTAINER = re.compile(r"|\d+|model|layers?|blocks?|h|self_attn|attn|attention|mlp|feed_forward|language_model|transformer|experts?|act")
+PEELED = frozenset({"float", "to", "type_as", "contiguous", "view", "reshape", "unsqueeze", "transpose", "half", "bfloat16"})
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mm": "@"}
+
+
+def short_name(graph: ValueGraph, label: str, found: Found) -> str:
+    """A word for what a variable is bound to; `label` is the rule's own word, used where nothing better is known."""
+    b = found.bases[0]
+    node, site = graph.program.nodes[b], graph.program.site(b)
+    if node.op == "const":
+        return number(node.attrs["value"])
+    own = _leaf_name(str(node.attrs.get("name", ""))) if node.kind == "leaf" else module_name(site.module)
+    if len(label) > 1 and _is_part(graph, found):
+        return label
+    if own in ("qkv", "qkv_proj") and found.operand is not None:
+        return "k" if _first_column(graph, found) > 0 else "q"
+    return own or _from_source(graph, found) or (label if len(label) > 1 else site.name or node.op)
+
+
+def number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def module_name(path: str) -> str:
+    """`model.layers.0.self_attn.q_proj` -> `q`; empty where the last part only holds others (`mlp`, `3`)."""
+    last = path.rpartition(".")[2]
+    return "" if CONTAINER.fullmatch(last) else SUFFIX.sub("", last) or last
+
+
+def _leaf_name(name: str) -> str:
+    parts = name.split(".")
+    if len(parts) > 1 and parts[-1] in ("weight", "bias"):
+        return f"{parts[-2]}.{parts[-1]}"
+    return parts[-1] if parts[-1] not in ("const", "constant", "bits") else ""
+
+
+def _is_part(graph: ValueGraph, found: Found) -> bool:
+    """The operand reads a slice of one wide value (a merged projection)."""
+    o, b = found.operand, found.bases[0]
+    if o is None or len(found.bases) != 1 or o.form == "whole":
+        return False
+    size = 1
+    for n in o.shape:
+        size *= n
+    return graph.program.nodes[b].kind in ("leaf", "anchor") and size < graph.program.nodes[b].size
+
+
+def _first_column(graph: ValueGraph, found: Found) -> int:
+    span = graph.span(found.reader, found.bases[0], 0) if found.reader >= 0 else None
+    return span[0] if span else 0
+
+
+def _from_source(graph: ValueGraph, found: Found) -> str:
+    if found.reader < 0 or found.operand is None:
+        return source_text(graph, found.bases[0])
+    reader = graph.program.nodes[found.reader]
+    slot = next((i for i, o in enumerate(reader.operands) if o is found.operand), 0)
+    return operand_text(graph.program.site(found.reader).text, slot)
+
+
+@lru_cache(maxsize=4096)
+def operand_text(text: str, slot: int) -> str:
+    """The left or right side of `a + b`, the argument of a call, without casts and views; empty if it is long."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    tree = _peel(tree)
+    if isinstance(tree, ast.BinOp):
+        tree = tree.right if slot else tree.left
+    elif isinstance(tree, ast.Call) and tree.args:
+        tree = tree.args[0]
+    elif isinstance(tree, ast.UnaryOp):
+        tree = tree.operand
+    else:
+        return ""
+    found = ast.unparse(_peel(tree))
+    return found if len(found) <= LONGEST // 2 else ""
+
+
+def _peel(tree: ast.expr) -> ast.expr:
+    while isinstance(tree, ast.Call) and isinstance(tree.func, ast.Attribute) and tree.func.attr in PEELED \
+            and not (isinstance(tree.func.value, ast.Name) and tree.func.value.id in ("torch", "F")):
+        tree = tree.func.value
+    return tree
+
+
+def source_text(graph: ValueGraph, node: int) -> str:
+    """The source text of a value on one line, cut where it is long."""
+    text = " ".join(graph.program.site(node).text.split())
+    return text if len(text) <= LONGEST else text[:LONGEST - 3] + "..."
+
+
+def generic_name(graph: ValueGraph, bases: tuple[int, ...]) -> str:
+    """What to call a value no rule names: its name, its source text, or its op and operands."""
+    b = bases[0]
+    node = graph.program.nodes[b]
+    if node.op == "const":
+        return number(node.attrs["value"])
+    if node.kind == "leaf" and (name := _leaf_name(str(node.attrs.get("name", "")))):
+        return name
+    if node.op in ("mm", "embedding") and (name := graph.program.site(b).module.rpartition(".")[2]):
+        return f"{name}(...)"
+    if text := source_text(graph, b):
+        return text
+    words = []
+    for o in node.operands:
+        read = graph.operand_bases(o)
+        words.append(short_name(graph, "", Found(read, o, b)) if read else "0")
+    if node.op in INFIX and len(words) == 2:
+        return f"{words[0]} {INFIX[node.op]} {words[1]}"
+    return f"{node.op}({', '.join(words)})"
