@@ -178,7 +178,7 @@ class Builder:
     def _plus_zero(self, op: str, elements: list[Elements]) -> Elements | None:
         for keep, zero in ((0, 1), (1, 0)) if op == "add" else ((0, 1),):
             z, x = elements[zero], elements[keep]
-            if z.is_affine and self.program.nodes[z.node].op == "const" and self.program.nodes[z.node].attrs["value"] == 0:
+            if z.node >= 0 and self.program.nodes[z.node].op == "const" and self.program.nodes[z.node].attrs["value"] == 0:
                 shape = np.broadcast_shapes(x.shape, z.shape)
                 return x if shape == x.shape else x.map(lambda ids: np.broadcast_to(ids, shape))
         return None
