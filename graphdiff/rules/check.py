@@ -12,8 +12,8 @@ from typing import Any
 from graphdiff.rules.model import Rule, load_rules
 
 Compare = Callable[[str, str, str], Any]
-"""compare(inference, training, inputs), each FILE.py:FUNCTION, returns a report: `regions` with `rule`, `instances`
-and `moved`, whose entries have a `value`."""
+"""compare(inference, training, inputs), each FILE.py:FUNCTION, returns a report: `regions` with `rule` and
+`moved`, whose entries have a `value`."""
 
 
 def run(compare: Compare, progress: Callable[[str], None] | None = None, rules: Sequence[Rule] | None = None) -> list[dict[str, Any]]:
@@ -28,8 +28,7 @@ def run(compare: Compare, progress: Callable[[str], None] | None = None, rules: 
                 if progress:
                     progress(example.example)
                 reports[path] = compare(f"{path}:inference", f"{path}:training", f"{path}:inputs")
-            expected = sorted(getattr(example, "values", []))
-            results.append(_result(rule, example.example, expected, getattr(example, "instances", 0), reports[path]))
+            results.append(_result(rule, example.example, sorted(getattr(example, "values", [])), reports[path]))
     return results
 
 
@@ -38,13 +37,10 @@ def problems(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [r for r in results if not r["holds"]]
 
 
-def _result(rule: Rule, example: str, expected: list[str], instances: int, report: Any) -> dict[str, Any]:
+def _result(rule: Rule, example: str, expected: list[str], report: Any) -> dict[str, Any]:
     regions = [r for r in report.regions if r.rule == rule.id]
-    found = sorted(m.value for r in regions for m in r.moved)
-    count = sum(r.instances for r in regions)
+    found = sorted({m.value for r in regions for m in r.moved})
     problem = ""
     if found != expected:
         problem = f"names {', '.join(found) or 'nothing'}; expected {', '.join(expected) or 'nothing'}"
-    elif count != instances:
-        problem = f"{count} instances; expected {instances}"
     return {"rule": rule.id, "example": example, "expected": expected, "found": found, "holds": not problem, "problem": problem}

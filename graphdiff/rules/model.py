@@ -38,11 +38,10 @@ class Value(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=Tru
 
 
 class Fires(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
-    """A pair of functions in which the rule names exactly these values (sorted), in so many instances."""
+    """A pair of functions in which the rule names exactly these values."""
 
     example: str
     values: list[str]
-    instances: int = 1
 
 
 class Silent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
