@@ -1,6 +1,7 @@
 """vllm 0.32: what is told about an engine, captured or not. Used by `vllm_0_32` alone."""
 
 import importlib.metadata
+import json
 import platform
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def raw_capture(
         target=request.target,
         mode=compilation.mode.name,
         versions=_versions(),
-        config=config.model_config.hf_config.to_dict(),
+        config=json.loads(config.model_config.hf_config.to_json_string(use_diff=False)),
         compile_config=_compile_config(config, request),
         top=kept["top"],
         pieces=pieces,
