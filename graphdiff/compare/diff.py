@@ -42,11 +42,20 @@ def diff_sides(inference: Side, training: Side) -> Diff:
     across = Overlap(inference, training)
     there = Pairing(inference, training, across, False, Overlap(inference, inference))
     back = Pairing(training, inference, across, True, Overlap(training, training))
-    return Diff(_direction(there, back), _direction(back, there))
+    hidden = hidden_nodes(there, back), hidden_nodes(back, there)
+    _look_behind(there, back, hidden[0])
+    _look_behind(back, there, hidden[1])
+    return Diff(_direction(there, hidden[0]), _direction(back, hidden[1]))
 
 
-def _direction(pairing: Pairing, reverse: Pairing) -> Direction:
-    hidden = hidden_nodes(pairing, reverse)
+def _look_behind(pairing: Pairing, reverse: Pairing, hidden: dict[int, int]) -> None:
+    """What enters a hidden piece is read there by the hiding node, here by the piece's own consumers."""
+    for node, hiding in hidden.items():
+        pairing.behind.setdefault(node, []).append(hiding)
+        reverse.behind.setdefault(hiding, []).append(node)
+
+
+def _direction(pairing: Pairing, hidden: dict[int, int]) -> Direction:
     own = pairing.own
 
     def is_opaque(row: int) -> bool:

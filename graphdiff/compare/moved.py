@@ -64,6 +64,9 @@ class Pairing:
             if own.value(c) >= 0:
                 self._own_consumers.setdefault(own.value(c), []).append(c)
         self._matched: dict[int, list[int]] = {}
+        self.behind: dict[int, list[int]] = {}
+        """Own consumer -> the other side's consumers that stand for it where one side hides what the other spells out: an
+        attention kernel and the matmul that reads its query."""
 
     def partners(self, sketch: int) -> list[int]:
         return self._across.partners_back(sketch) if self._flipped else self._across.partners(sketch)
@@ -157,7 +160,7 @@ def _other_reads(p: Pairing, row: int) -> list[int]:
             return same_place
         candidates = [r for c in other.rows_of if c < 0 for r in other.rows_of[c]]
     else:
-        candidates = [r for c in p.consumers(consumer) for r in other.rows_of[c]]
+        candidates = [r for c in (*p.consumers(consumer), *p.behind.get(consumer, ())) for r in other.rows_of.get(c, ())]
     return [r for r in candidates if not other.static[r] and other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
 
 

@@ -151,4 +151,28 @@ def fold(regions: list[Region]) -> list[Folded]:
         folded = fold_path(region.place)
         unique = i if folded == region.place and not region.place else 0
         groups.setdefault((region.rule, region.kind, region.title, folded, region.source, unique), []).append(region)
-    return [Folded(group) for group in groups.values()]
+    return [Folded(group) for group in _with_lesser_layers(list(groups.values()))]
+
+
+def _with_lesser_layers(groups: list[list[Region]]) -> list[list[Region]]:
+    """Some layers hold less of one place's region (the first layer's norm has no residual sum before it), and another
+    rule names them: they are instances of the fuller one all the same."""
+    by_place: dict[Any, list[list[Region]]] = defaultdict(list)
+    for group in groups:
+        by_place[fold_path(group[0].place), group[0].source].append(group)
+    merged = []
+    for (place, _), here in by_place.items():
+        here.sort(key=lambda g: -len(_values(g)))
+        kept: list[list[Region]] = []
+        for group in here:
+            fuller = next((g for g in kept if "*" in place and _values(group) <= _values(g)), None)
+            if fuller is None:
+                kept.append(group)
+            else:
+                fuller.extend(group)
+        merged.extend(kept)
+    return merged
+
+
+def _values(group: list[Region]) -> set[tuple[str, str]]:
+    return {(e.naming.value, e.rounded_in) for region in group for e in region.entries}
