@@ -27,6 +27,8 @@ class ValueGraph:
         self.side, self.program = side, side.program
         self._canonical: dict[int, int] = {}
         self._known: dict[tuple, int] = {}
+        self._reads: dict[int, list[tuple[Operand, tuple[int, ...]]]] = {}
+        self._readers: dict[int, list[int]] = {}
 
     # ---- operands
     def operand_bases(self, operand: Operand) -> tuple[int, ...]:
@@ -35,6 +37,12 @@ class ValueGraph:
             return self.side.bases_of_node(operand.nodes[0])
         found = {b for m in operand.nodes for b in self.side.bases_of_node(m)}
         return tuple(sorted({b for b in found if self.program.nodes[b].op != "const"} or found))
+
+    def reads(self, node: int) -> list[tuple[Operand, tuple[int, ...]]]:
+        """A node's operands with their bases."""
+        if node not in self._reads:
+            self._reads[node] = [(o, self.operand_bases(o)) for o in self.program.nodes[node].operands]
+        return self._reads[node]
 
     def passes(self, operand: Operand, op: str) -> bool:
         """True if an exact op of this name lies between the operand and a base."""
@@ -63,7 +71,7 @@ class ValueGraph:
                 self._canonical[n] = n
                 todo.pop()
                 continue
-            read = [self.operand_bases(o) for o in entry.operands]
+            read = [bases for _, bases in self.reads(n)]
             missing = [b for bases in read for b in bases if b not in self._canonical]
             if missing:
                 todo += missing
@@ -83,7 +91,10 @@ class ValueGraph:
 
     def read_by(self, base: int) -> list[int]:
         """Nodes that read a base, in order."""
-        return sorted({self.side.consumer[row] for row in self.side.readers.get(base, ()) if self.side.consumer[row] >= 0})
+        if base not in self._readers:
+            rows = self.side.readers.get(base, ())
+            self._readers[base] = sorted({self.side.consumer[row] for row in rows if self.side.consumer[row] >= 0})
+        return self._readers[base]
 
     def downstream(self, bases: tuple[int, ...], depth: int) -> list[tuple[int, int]]:
         """(node, steps) of values formed from these, nearest first, the bases at 0."""
@@ -121,50 +132,9 @@ class ValueGraph:
         index = self.program.blobs[o.index]
         return int(index.min()), int(index.max())
 
-    # ---- what a table holds
+    # ---- roundings to 8 bits
     @cached_property
     def fp8(self) -> set[int]:
         """Bases that are rounded to an 8-bit float, straight or through exact ops."""
         return {b for n, node in enumerate(self.program.nodes) if node.op == "round" and node.dtype.startswith("float8")
                 for b in self.operand_bases(node.operands[0])}
-
-    def wave(self, operand: Operand | None, bases: tuple[int, ...], text: str) -> str:
-        """`cos`, `sin`, `table` (one of them, but which is not known) or an empty string."""
-        kinds = {self._wave_of_base(b) for b in bases}
-        if not kinds or "" in kinds:
-            return ""
-        if len(kinds) == 1 and kinds != {"table"}:
-            return kinds.pop()
-        if operand is not None and (half := self._half(operand)):
-            return half
-        words = set(re.findall(r"cos|sin", text.lower()))
-        return words.pop() if len(words) == 1 else "table"
-
-    def _wave_of_base(self, b: int) -> str:
-        node = self.program.nodes[b]
-        if node.op in ("cos", "sin"):
-            return node.op
-        if node.kind == "leaf" and node.op != "const":
-            words = set(re.findall(r"cos|sin", str(node.attrs.get("name", "")).lower()))
-            return words.pop() if len(words) == 1 else "table"
-        if node.op in ("mul", "div"):
-            inner = [self._wave_of_base(c) for o in node.operands for c in self.operand_bases(o) if c != b
-                     and self.program.nodes[c].op in ("cos", "sin", "mul")]
-            return next((k for k in inner if k in ("cos", "sin")), "table" if not node.dynamic else "")
-        return "" if node.dynamic else "table"
-
-    def _half(self, o: Operand) -> str:
-        """One table of both, cosines in the left half of its rows (vLLM's cos_sin_cache)."""
-        if len(o.nodes) != 1 or o.form == "whole":
-            return ""
-        shape = self.program.nodes[o.nodes[0]].shape
-        if len(shape) < 2 or shape[-1] % 2:
-            return ""
-        row = shape[-1]
-        if o.form == "gather":
-            columns = self.program.blobs[o.index] % row
-            low, high = int(columns.min()), int(columns.max())
-        else:
-            low = o.offset % row
-            high = low + sum((n - 1) * s for n, s in zip(o.shape, o.strides) if s < row)
-        return "cos" if high < row // 2 else "sin" if low >= row // 2 else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from graphdiff.program.types import Operand
 from graphdiff.rules.graph import ValueGraph
+from graphdiff.rules.tables import wave
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ def _value(g: ValueGraph, f: Found, _: str) -> bool:
     return any(g.program.nodes[b].op != "const" and g.program.nodes[b].size > 1 for b in f.bases)
 
 
+def _token(g: ValueGraph, f: Found, _: str) -> bool:
+    """Depends on tokens, and is no vector."""
+    return any(g.program.nodes[b].dynamic and len(g.program.nodes[b].shape) > 1 for b in f.bases)
+
+
 def _matrix(g: ValueGraph, f: Found, _: str) -> bool:
     """A weight of two axes, as a linear layer has."""
     return f.operand is not None and len(f.operand.shape) == 2
@@ -55,11 +61,9 @@ def _batched(g: ValueGraph, f: Found, _: str) -> bool:
     return f.operand is not None and len(f.operand.shape) > 2
 
 
-def _table(g: ValueGraph, f: Found, wave: str) -> bool:
-    """A table of cosines or sines: `table(cos)`, `table(sin)`; one that cannot be told passes as either."""
-    text = g.program.site(f.reader).text if f.reader >= 0 else ""
-    found = g.wave(f.operand, f.bases, text)
-    return bool(found) and (not wave or found in (wave, "table"))
+def _table(g: ValueGraph, f: Found, wanted: str) -> bool:
+    """A table of cosines, `table(cos)`, or sines, `table(sin)`."""
+    return wave(g, f.operand, f.bases, f.reader) == wanted
 
 
 def _embedding(g: ValueGraph, f: Found, _: str) -> bool:
@@ -93,7 +97,7 @@ def _float32(g: ValueGraph, f: Found, _: str) -> bool:
 
 
 KINDS: dict[str, Test] = {
-    "const": _const, "leaf": _leaf, "static": _static, "vector": _vector, "value": _value, "matrix": _matrix,
+    "const": _const, "leaf": _leaf, "static": _static, "vector": _vector, "value": _value, "token": _token, "matrix": _matrix,
     "batched": _batched, "table": _table, "embedding": _embedding, "relu": _relu, "module": _module, "fp8": _fp8,
     "float32": _float32,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from graphdiff.program.types import Operand
 from graphdiff.rules.graph import ValueGraph
@@ -10,6 +11,7 @@ from graphdiff.rules.kinds import KINDS, Found
 from graphdiff.rules.pattern import Any, Call, Choice, Number, Pattern, Variable
 
 Bindings = dict[str, Found]
+Reads = list[tuple[Operand, tuple[int, ...]]]
 
 MOST = 4
 """Ways in which one pattern may match at one node that are looked at."""
@@ -19,7 +21,7 @@ class Matcher:
     """Patterns at nodes of one graph."""
 
     def __init__(self, graph: ValueGraph) -> None:
-        self.graph = graph
+        self.graph, self.nodes = graph, graph.program.nodes
         self._known: dict[tuple[int, int], list[Bindings]] = {}
 
     def matches(self, pattern: Pattern, node: int) -> list[Bindings]:
@@ -37,57 +39,56 @@ class Matcher:
 
     def _node(self, p: Pattern, here: Found, env: Bindings) -> Iterator[Bindings]:
         """`here` holds exactly one base."""
-        if isinstance(p, Any):
-            yield env
-        elif isinstance(p, Variable):
-            yield from self._variable(p, here, env)
-        elif isinstance(p, Choice):
-            for option in p.options:
-                yield from self._node(option, here, env)
-        elif isinstance(p, Number):
-            node = self.graph.program.nodes[here.bases[0]]
-            if node.op == "const" and abs(node.attrs["value"]) == abs(p.value):
-                yield env
-        else:
-            yield from self._call(p, here.bases[0], env)
+        if isinstance(p, Call):
+            return self._call(p, here.bases[0], env)
+        if isinstance(p, Variable):
+            return self._variable(p, here, env)
+        if isinstance(p, Choice):
+            op = self.nodes[here.bases[0]].op
+            return chain.from_iterable(self._node(o, here, env) for o in p.options if o.heads is None or op in o.heads)
+        if isinstance(p, Number):
+            node = self.nodes[here.bases[0]]
+            return iter([env] if node.op == "const" and abs(node.attrs["value"]) == abs(p.value) else ())
+        return iter([env])
 
     def _variable(self, p: Variable, here: Found, env: Bindings) -> Iterator[Bindings]:
         if p.name in env and not self.graph.same(env[p.name].bases, here.bases):
-            return
+            return iter(())
         if p.kind and not KINDS[p.kind.name](self.graph, here, p.kind.argument):
-            return
+            return iter(())
         inside = env if p.name in env else {**env, p.name: here}
-        if p.inner is None:
-            yield inside
-        else:
-            yield from self._node(p.inner, here, inside)
+        return iter([inside]) if p.inner is None else self._node(p.inner, here, inside)
 
     def _call(self, p: Call, n: int, env: Bindings) -> Iterator[Bindings]:
-        node = self.graph.program.nodes[n]
-        if node.op not in p.ops or len(p.arguments) > len(node.operands):
+        if self.nodes[n].op not in p.ops:
             return
-        orders = [node.operands[:len(p.arguments)]]
+        reads = self.graph.reads(n)
+        if len(p.arguments) > len(reads):
+            return
+        yield from self._operands(p.arguments, reads, n, env)
         if p.either_order:
-            orders.append(orders[0][::-1])
-        for operands in orders:
-            yield from self._operands(p.arguments, operands, n, env)
+            yield from self._operands(p.arguments, reads[1::-1], n, env)
 
-    def _operands(self, patterns: tuple[Pattern, ...], operands: tuple[Operand, ...], reader: int, env: Bindings) -> Iterator[Bindings]:
+    def _operands(self, patterns: tuple[Pattern, ...], reads: Reads, reader: int, env: Bindings) -> Iterator[Bindings]:
         if not patterns:
             yield env
             return
-        for inside in self._operand(patterns[0], operands[0], reader, env):
-            yield from self._operands(patterns[1:], operands[1:], reader, inside)
+        if any(p.heads is not None and not any(self.nodes[b].op in p.heads for b in bases)
+               for p, (_, bases) in zip(patterns, reads)):
+            return
+        for inside in self._operand(patterns[0], *reads[0], reader, env):
+            yield from self._operands(patterns[1:], reads[1:], reader, inside)
 
-    def _operand(self, p: Pattern, operand: Operand, reader: int, env: Bindings) -> Iterator[Bindings]:
-        bases = self.graph.operand_bases(operand)
-        if isinstance(p, Choice):
+    def _operand(self, p: Pattern, operand: Operand, bases: tuple[int, ...], reader: int, env: Bindings) -> Iterator[Bindings]:
+        if isinstance(p, Variable) and p.inner is None:
+            yield from self._variable(p, Found(bases, operand, reader), env)
+        elif isinstance(p, Choice):
             for option in p.options:
-                yield from self._operand(option, operand, reader, env)
+                if option.heads is None or any(self.nodes[b].op in option.heads for b in bases):
+                    yield from self._operand(option, operand, bases, reader, env)
         elif isinstance(p, Any):
             yield env
-        elif isinstance(p, Variable) and p.inner is None:
-            yield from self._variable(p, Found(bases, operand, reader), env)
         else:
             for b in bases:
-                yield from self._node(p, Found((b,), operand, reader), env)
+                if p.heads is None or self.nodes[b].op in p.heads:
+                    yield from self._node(p, Found((b,), operand, reader), env)

@@ -15,7 +15,7 @@ import msgspec
 from graphdiff.errors import GraphdiffError
 from graphdiff.rules.kinds import KINDS
 from graphdiff.rules.location import rules_directory
-from graphdiff.rules.pattern import Call, Choice, Definition, Pattern, Variable, depth_of, names, parse, root_ops
+from graphdiff.rules.pattern import Call, Choice, Definition, Pattern, Variable, depth_of, names, parse
 
 RegionKind = Literal["rope", "qk-norm-rope", "rms-norm", "residual-rms-norm", "layer-norm", "gated-activation", "softmax", "logits",
                      "router", "quantisation", "embedding-scale", "bias-add", "lora", "generic"]
@@ -56,6 +56,7 @@ class RuleFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=
 
     needs: lists of roles; an instance counts only if it has a moved value from each list.
     identity: variables that two roots of one instance have in common (the halves of a rotation).
+    takes_over: names an instance of another rule, if all moved values of it are also its own; their names stay.
     """
 
     id: str
@@ -69,6 +70,7 @@ class RuleFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=
     silent: list[Silent]
     needs: list[list[str]] = []
     identity: list[str] = []
+    takes_over: bool = False
 
 
 class NamedPattern(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
@@ -86,7 +88,6 @@ class Role:
     value: Value
     pattern: Pattern
     depth: int
-    ops: frozenset[str] | None
     order: int
 
 
@@ -136,16 +137,17 @@ def _rule(path: Path, definitions: dict[str, Definition]) -> Rule:
         raise wrong("it needs an example that fires it and one that does not")
     if not data.references:
         raise wrong("it has no reference")
-    roles = []
+    roles, parsed = [], {}
     for order, value in enumerate(data.values):
-        pattern = parse(value.pattern, definitions, where=str(path))
+        if value.pattern not in parsed:  # one object per text: what it matches is remembered by object
+            parsed[value.pattern] = parse(value.pattern, definitions, where=str(path))
+        pattern = parsed[value.pattern]
         known = names(pattern)
         used = {value.value, value.root, *(f for _, f, _, _ in string.Formatter().parse(value.name) if f)} - {""}
         if unknown := sorted(used - known) + sorted(_kinds(pattern) - set(KINDS)):
             raise wrong(f"value {value.role!r} uses {unknown[0]!r}, which its pattern does not have")
         depth = depth_of(pattern, value.value) if value.value else 0
-        ops = root_ops(pattern)
-        roles.append(Role(value, pattern, depth, frozenset(ops) if ops is not None else None, order))
+        roles.append(Role(value, pattern, depth, order))
     if unknown := {r for group in data.needs for r in group} - {v.role for v in data.values}:
         raise wrong(f"needs {sorted(unknown)[0]!r}, which is no role of it")
     for example in (*data.fires, *data.silent):

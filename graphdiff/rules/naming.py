@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphdiff.rules.graph import ValueGraph
@@ -53,7 +53,7 @@ class _Namer:
         self.rules = rules
         self.bases = [tuple(sorted({b for read in v.reads for b in side.bases(read.row)})) for v in values]
         self.depth = max((role.depth for rule in rules for role in rule.roles), default=0)
-        self._near: dict[int, list[tuple[int, int]]] = {}
+        self._near: dict[int, dict[str, list[tuple[int, int]]]] = {}
 
     def run(self) -> list[Naming]:
         found: list[Naming | None] = [None] * len(self.bases)
@@ -63,7 +63,20 @@ class _Namer:
                 root = min(r for i in instance for r in hits[i].roots)
                 for i in instance:
                     found[i] = self._naming(rule, hits[i], root)
+        for rule in self.rules:
+            if rule.data.takes_over:
+                self._take_over(rule, found)
         return [n or self._generic(self.bases[i]) for i, n in enumerate(found)]
+
+    def _take_over(self, rule: Rule, found: list[Naming | None]) -> None:
+        groups: dict[tuple, list[int]] = defaultdict(list)
+        for i, n in enumerate(found):
+            if n is not None and n.rule != rule.id:
+                groups[n.rule, n.root].append(i)
+        for group in groups.values():
+            if all(self._hit(rule, self.bases[i]) for i in group):
+                for i in group:
+                    found[i] = replace(found[i], rule=rule.id, kind=rule.data.kind, title=rule.data.title)
 
     def _hit(self, rule: Rule, bases: tuple[int, ...]) -> _Hit | None:
         """The first role that one of the value's bases has; the roots of all that have it."""
@@ -81,17 +94,24 @@ class _Namer:
 
     def _match(self, role: Role, base: int) -> tuple[int, Bindings] | None:
         """The nearest place where the role's pattern has this base as its value."""
-        if base not in self._near:
-            self._near[base] = self.graph.downstream((base,), self.depth)
-        for node, steps in self._near[base]:
+        near, heads = self._nearby(base), role.pattern.heads
+        places = sorted((p for op in heads for p in near.get(op, ())), key=lambda p: p[1]) if heads else near[""]
+        for node, steps in places:
             if steps > role.depth:
                 break
-            if role.ops is not None and self.graph.program.nodes[node].op not in role.ops:
-                continue
             for env in self.matcher.matches(role.pattern, node):
                 if base in (env[role.value.value].bases if role.value.value else (node,)):
                     return node, env
         return None
+
+    def _nearby(self, base: int) -> dict[str, list[tuple[int, int]]]:
+        """(node, steps) downstream of a base, nearest first, by op; all of them under an empty name."""
+        if base not in self._near:
+            by_op: dict[str, list[tuple[int, int]]] = {"": self.graph.downstream((base,), self.depth)}
+            for place in by_op[""]:
+                by_op.setdefault(self.graph.program.nodes[place[0]].op, []).append(place)
+            self._near[base] = by_op
+        return self._near[base]
 
     def _instances(self, rule: Rule, hits: dict[int, _Hit]) -> list[list[int]]:
         """Hits grouped: those that share a root, or whose roots are parts of one thing; only groups with what it needs."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from graphdiff.errors import GraphdiffError
@@ -38,10 +39,13 @@ class Kind(NamedTuple):
 class Any:
     """`_`"""
 
+    heads = None
+
 
 @dataclass(frozen=True)
 class Number:
     value: float
+    heads = frozenset({"const"})
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,10 @@ class Variable:
     name: str
     kind: Kind | None = None
     inner: Pattern | None = None
+
+    @cached_property
+    def heads(self) -> frozenset[str] | None:
+        return self.inner.heads if self.inner else None
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,11 @@ class Call:
     ops: tuple[str, ...]
     arguments: tuple[Pattern, ...]
 
-    @property
+    @cached_property
+    def heads(self) -> frozenset[str] | None:
+        return frozenset(self.ops)
+
+    @cached_property
     def either_order(self) -> bool:
         return len(self.arguments) == 2 and any(op in COMMUTATIVE for op in self.ops)
 
@@ -69,8 +81,14 @@ class Choice:
 
     options: tuple[Pattern, ...]
 
+    @cached_property
+    def heads(self) -> frozenset[str] | None:
+        found = [p.heads for p in self.options]
+        return None if None in found else frozenset().union(*found)
+
 
 Pattern = Any | Number | Variable | Call | Choice
+"""`heads`: the ops a value must have one of to match; None: any."""
 
 
 class Definition(NamedTuple):
@@ -181,18 +199,6 @@ def names(pattern: Pattern) -> set[str]:
         return {pattern.name} | (names(pattern.inner) if pattern.inner else set())
     parts = pattern.arguments if isinstance(pattern, Call) else pattern.options if isinstance(pattern, Choice) else ()
     return set().union(*map(names, parts)) if parts else set()
-
-
-def root_ops(pattern: Pattern) -> set[str] | None:
-    """Ops the pattern's own node can have; None: any."""
-    if isinstance(pattern, Call):
-        return set(pattern.ops)
-    if isinstance(pattern, Choice):
-        found = [root_ops(p) for p in pattern.options]
-        return None if None in found else set().union(*found)
-    if isinstance(pattern, Variable) and pattern.inner:
-        return root_ops(pattern.inner)
-    return None
 
 
 def depth_of(pattern: Pattern, name: str, depth: int = 0) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from functools import lru_cache
 
+from graphdiff.program.dtypes import decode
 from graphdiff.rules.graph import ValueGraph
 from graphdiff.rules.kinds import Found
 
@@ -27,6 +29,8 @@ def short_name(graph: ValueGraph, label: str, found: Found) -> str:
         return label
     if own in ("qkv", "qkv_proj") and found.operand is not None:
         return "k" if _first_column(graph, found) > 0 else "q"
+    if node.kind == "leaf" and node.size == 1 and not own and b in graph.program.data:
+        return number(float(decode(graph.program.data[b], node.dtype).reshape(-1)[0]))
     return own or _from_source(graph, found) or (label if len(label) > 1 else site.name or node.op)
 
 
@@ -49,13 +53,10 @@ def _leaf_name(name: str) -> str:
 
 def _is_part(graph: ValueGraph, found: Found) -> bool:
     """The operand reads a slice of one wide value (a merged projection)."""
-    o, b = found.operand, found.bases[0]
-    if o is None or len(found.bases) != 1 or o.form == "whole":
+    if found.operand is None or len(found.bases) != 1:
         return False
-    size = 1
-    for n in o.shape:
-        size *= n
-    return graph.program.nodes[b].kind in ("leaf", "anchor") and size < graph.program.nodes[b].size
+    node = graph.program.nodes[found.bases[0]]
+    return node.kind in ("leaf", "anchor") and math.prod(found.operand.shape) < node.size
 
 
 def _first_column(graph: ValueGraph, found: Found) -> int:
@@ -114,6 +115,8 @@ def generic_name(graph: ValueGraph, bases: tuple[int, ...]) -> str:
         return name
     if node.op in ("mm", "embedding") and (name := graph.program.site(b).module.rpartition(".")[2]):
         return f"{name}(...)"
+    if node.op == "attention":
+        return "attention output"
     if text := source_text(graph, b):
         return text
     words = []
