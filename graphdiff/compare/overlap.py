@@ -68,6 +68,14 @@ class Overlap:
                 lists[int(own[by[s]])] = other[by[s:e]]
 
 
+def held_together(own: Side, sketch: int, other: Side, sketches: list[int]) -> float:
+    """Share of own's sketch that is in any of the other side's, on the hash range all keep."""
+    limit = min(own.data.thresholds[sketch], *(other.data.thresholds[s] for s in sketches))
+    mine = own.hashes(sketch)
+    mine = mine[mine <= limit]
+    return float(np.isin(mine, np.concatenate([other.hashes(s) for s in sketches])).mean()) if mine.size else 1.0
+
+
 def _below(side: Side, sketches: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Number of hashes of each sketch up to a limit."""
     full = side.data.offsets[sketches + 1] - side.data.offsets[sketches]

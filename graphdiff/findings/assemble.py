@@ -7,6 +7,7 @@ from typing import Any
 
 from graphdiff import __version__
 from graphdiff.compare.diff import Diff, Direction
+from graphdiff.compare.overlap import held_together
 from graphdiff.compare.side import MODE_SEPARATOR, Side, base_format
 from graphdiff.compare.transplant import Bench
 from graphdiff.compare.witness import BitCount, Proof, prove_program, prove_region
@@ -92,19 +93,21 @@ def _entry(entry: Entry, diff: Diff) -> model.Moved:
 
 def _module(direction: Direction, value: Any, node: int) -> str:
     module = direction.side.program.site(node).module
-    if module:
-        return module
+    if module and not direction.side.program.site(node).code:
+        return module  # not generated code: its modules are named as in the checkpoint
     for read in value.reads:
         for n in (*read.other_nodes, *(direction.pairing.other.consumer[r] for r in read.other_rows)):
             if n >= 0 and direction.pairing.other.program.site(n).module:
                 return direction.pairing.other.program.site(n).module
-    return ""
+    return module
 
 
 def _confidence(direction: Direction, value: Any) -> float:
-    """How much of the value's sample the other side's value holds; 1 where the other side never forms it."""
-    covers = [max((direction.pairing.cover(direction.side.sketch[m.row], direction.pairing.other.sketch[r]) for r in m.other_rows),
-                  default=1.0) for m in value.reads]
+    """How much of the value's sample the other side's reads hold together (it may read it in parts); 1 where the other
+    side never forms it."""
+    own, other = direction.side, direction.pairing.other
+    covers = [held_together(own, own.sketch[m.row], other, [other.sketch[r] for r in m.other_rows]) if m.other_rows else 1.0
+              for m in value.reads]
     return round(max(covers), 3)
 
 
