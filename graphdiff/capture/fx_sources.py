@@ -17,7 +17,13 @@ WRAPPER_FILES = (
     "vllm/model_executor/utils.py",
     "vllm/utils/torch_utils.py",
 )
-WRAPPER_FOLDERS = ("vllm/ir/", "vllm/compilation/", "vllm/platforms/", "site-packages/torch/", "transformers/integrations/")
+WRAPPER_FOLDERS = (
+    "vllm/ir/",
+    "vllm/compilation/",
+    "vllm/platforms/",
+    "site-packages/torch/",
+    "transformers/integrations/",
+)
 # Layers of the engine, which models are built from: better than a wrapper, not as good as the model.
 LAYER_FOLDERS = ("vllm/model_executor/layers/",)
 

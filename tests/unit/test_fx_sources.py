@@ -30,7 +30,7 @@ def test_a_stack_of_wrappers_alone_gives_its_innermost_frame_and_none_gives_noth
 @pytest.mark.parametrize(
     ("source", "name"),
     [
-        ("L['self']._modules['layers']._modules['0']._modules['q_norm']._parameters['weight']", "layers.0.q_norm.weight"),
+        ("L['self']._modules['layers']._modules['0']._parameters['weight']", "layers.0.weight"),
         ("L['self']._modules['rotary_emb']._buffers['cos_sin_cache']", "rotary_emb.cos_sin_cache"),
         ("L['input_ids']", "input_ids"),
         ("G['linear']._parameters['weight']", "linear.weight"),

@@ -98,3 +98,13 @@ def test_a_capture_ends_our_engine_once_and_leaves_others_alone():
         ours.failed(ValueError("odd\nand long"))
     assert not isinstance(caught.value, Exception)
     assert "ValueError: odd" in str(caught.value.error) and "\n" not in str(caught.value.error)
+
+
+def test_an_engine_of_another_version_runs_and_the_status_says_why_there_is_no_capture(tmp_path, monkeypatch):
+    from graphdiff.capture.vllm import session, versions
+
+    monkeypatch.setattr(versions, "installed_version", lambda: "0.9.1")
+    session.begin_requested(Request(output=str(tmp_path / "a.capture")))
+    assert session.active() is None
+    with pytest.raises(GraphdiffError, match="vllm 0.9.1 is not supported"):
+        read_status(tmp_path / "a.capture").check()

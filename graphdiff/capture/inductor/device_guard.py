@@ -39,7 +39,8 @@ def _build(source: Path, folder: Path) -> None:
 
     root = Path(torch.__file__).parent
     command = [
-        _compiler(), "-O1", "-shared", "-fPIC", "-std=c++20", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+        _compiler(), "-O1", "-shared", "-fPIC", "-std=c++20",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         f"-I{root / 'include'}", str(source), "-o", str(folder / LIBRARY), f"-L{root / 'lib'}", "-lc10",
     ]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True, check=False)

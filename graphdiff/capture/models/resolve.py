@@ -64,7 +64,7 @@ def _from_path(path: Path, layers: int | None, seed: int) -> ModelRef:
         raise GraphdiffError(
             f"this checkpoint has {model.layers} layers and cannot be cut to {layers}",
             where=str(path),
-            fix=f"leave the number of layers out, or give {config} to make one with {layers} layers and made-up weights",
+            fix=f"leave the number of layers out, or give {config} for made-up weights in {layers} layers",
         )
     return model
 

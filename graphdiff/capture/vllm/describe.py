@@ -78,7 +78,7 @@ def _path(node: "torch.fx.Node", source: str) -> str:
     """The dotted name of a parameter, or the name of an argument of the model's forward."""
     if source:
         return dotted_name(source)
-    name = re.sub(r"^[LG]_", "", str(node.target)).strip("_")
+    name = re.sub(r"^[LGlg]_", "", str(node.target)).strip("_")
     name = re.sub(r"_?(modules|parameters|buffers)_", ".", name)
     return re.sub(r"^self\.", "", name).replace("_.", ".").strip(".")
 

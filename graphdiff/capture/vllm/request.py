@@ -14,9 +14,12 @@ VARIABLE = "GRAPHDIFF_CAPTURE"
 
 @dataclass(frozen=True)
 class Request:
-    """What to capture and where to write it. With `stop` the engine is ours and its start ends after the capture;
-    without, the engine is somebody's and goes on as if nothing had happened. With `debug` the traceback of a failure is printed in its process. `options`
-    are passed on to lowering."""
+    """What to capture and where to write it.
+
+    With `stop` the engine is ours and its start ends after the capture. Without, the engine is somebody's and goes on,
+    whatever becomes of the capture; on a CPU it runs with CUDA's defaults (VLLM_COMPILE, plain matmuls). With `debug`
+    the traceback of a failure is printed in its process. `options` are passed on to lowering.
+    """
 
     output: str
     target: str = "cuda:90"

@@ -188,14 +188,21 @@ def _run_child(request: Request, model: ModelRef, compile_sizes: Sequence[int]) 
         request.save(path)
         command = [sys.executable, "-m", "graphdiff.capture.vllm.child", str(path), str(model.path)]
         command.append(json.dumps(list(compile_sizes)))
-        result = subprocess.run(
-            command,
-            stdout=None if request.debug else subprocess.DEVNULL,
-            stderr=None if request.debug else subprocess.PIPE,
-            text=True,
-            timeout=CHILD_TIMEOUT_SECONDS,
-            check=False,
-        )
+        try:
+            result = subprocess.run(
+                command,
+                stdout=None if request.debug else subprocess.DEVNULL,
+                stderr=None if request.debug else subprocess.PIPE,
+                text=True,
+                timeout=CHILD_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise GraphdiffError(
+                f"the engine's process gave no capture within {CHILD_TIMEOUT_SECONDS // 60} minutes",
+                where=request.model,
+                fix="run again with --debug to see the engine's log",
+            ) from error
     status = read_status(request.output)
     if status is None:
         last = (result.stderr or "").strip().splitlines()[-1:] or [f"exit status {result.returncode}"]

@@ -99,10 +99,12 @@ def begin_requested(request: Request) -> None:
         return
     from graphdiff.capture.vllm import finish
 
-    begin(
-        Session(
-            request,
-            on_captured=lambda raw: finish.write(raw, request),
-            report=lambda error: write_status(request.output, error),
-        )
+    session = Session(
+        request,
+        on_captured=lambda raw: finish.write(raw, request),
+        report=lambda error: write_status(request.output, error),
     )
+    try:
+        begin(session)
+    except GraphdiffError as error:  # an engine of another version: it may run, the capture says why there is none
+        session.failed(error)

@@ -161,6 +161,11 @@ class _Collector:
 _collector: _Collector | None = None
 
 
+def _is_first_rank(vllm_config: Any) -> bool:
+    """Of several workers one writes the capture."""
+    return vllm_config.parallel_config.rank == 0
+
+
 def _watch_backend() -> None:
     """Around the compilation of a whole graph: its real inputs are at hand, and all its pieces afterwards."""
     from vllm.compilation.backends import VllmBackend
@@ -170,7 +175,7 @@ def _watch_backend() -> None:
     def watched(self: Any, graph: Any, example_inputs: Sequence[Any]) -> Any:
         global _collector
         current = session.active()
-        if current is None or current.finished:
+        if current is None or current.finished or not _is_first_rank(self.vllm_config):
             return call(self, graph, example_inputs)
         _collector = _Collector(self)
         try:
@@ -286,7 +291,7 @@ def _watch_end_of_start() -> None:
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = initialize(self, *args, **kwargs)
         current = session.active()
-        if current is not None:
+        if current is not None and _is_first_rank(self.vllm_config):
             current.failed(why_nothing(self.vllm_config))
         return result
 
