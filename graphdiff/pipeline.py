@@ -51,7 +51,7 @@ def compare(inference: str, training: str, *, inputs: str | None = None, seed: i
 
 def compare_captures(inference: Capture, training: Capture, *, progress: Say = _quiet, names: tuple[str, str] = ("", "")) -> Report:
     """Data against data: no torch, no engine, no weights."""
-    from graphdiff.compare.diff import diff_sides
+    from graphdiff.compare.diff import anything_matched, diff_sides
     from graphdiff.compare.prepare import check_comparable, sides_of
     from graphdiff.compare.transplant import Bench
     from graphdiff.findings import report_of
@@ -67,7 +67,7 @@ def compare_captures(inference: Capture, training: Capture, *, progress: Say = _
     bench = Bench(diff, wide_leaves)
     report = report_of(diff, bench, (side_of(inference, names[0]), side_of(training, names[1])),
                        coverage_of(inference, training), notes_of(inference, training), name_values)
-    if report.summary.matched == 0:
+    if not anything_matched(diff):
         raise GraphdiffError("no value of one side is formed on the other: these are captures of different computations",
                              where=" and ".join(n for n in names if n), fix="capture both sides from the same model, weights and probe")
     return conclude(report) or report

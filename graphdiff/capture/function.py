@@ -111,11 +111,12 @@ def record_function(function: Function) -> tuple[Builder, list[str], list[str]]:
     except Exception as error:
         raise GraphdiffError(f"{function.file}:{function.name} raised {type(error).__name__}: {error}",
                              fix="run it on its inputs first") from error
-    outputs = [t for t in tree_leaves(out) if is_float(t)]
+    tensors = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+    outputs = [recorder.elements(t) if is_float(t) else recorder.integers(t) for t in tensors if is_float(t) or recorder.integers(t) is not None]
     if not outputs:
         raise GraphdiffError(f"{function.file}:{function.name} returns no floating-point tensor", fix="return what should be compared")
-    for i, t in enumerate(outputs):
-        recorder.builder.output(f"output{i}", recorder.elements(t))
+    for i, x in enumerate(outputs):
+        recorder.builder.output(f"output{i}", x)
     return recorder.builder, recorder.random_ops, recorder.opaque_ops
 
 

@@ -63,3 +63,15 @@ def _direction(pairing: Pairing, hidden: dict[int, int]) -> Direction:
 
     verdicts = schedule_diff(pairing, is_opaque)
     return Direction(pairing, verdicts, group_values(pairing, verdicts.moved), hidden)
+
+
+def anything_matched(diff: Diff) -> bool:
+    """False if no value, and no output, of one side is formed on the other: two different computations."""
+    for direction in (diff.inference, diff.training):
+        side = direction.side
+        formed = [side.value(c) for c in side.rows_of]
+        if any(s >= 0 and direction.pairing.partners(s) for s in formed):
+            return True
+        if all(s < 0 for s in formed):
+            return True  # nothing to tell by: constants, or all zeros
+    return False

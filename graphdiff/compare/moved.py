@@ -9,7 +9,7 @@ If the other side rounds the value but in no matched place, nothing is claimed: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,8 @@ import numpy as np
 from graphdiff.compare.overlap import Overlap
 from graphdiff.compare.side import Side, base_format
 
+NEARLY = 0.1
+"""Operands whose covers differ by less are both the value (x * x)."""
 LEAST_SHARE = 0.02
 """A smaller share of a sample's elements is sampling noise (colliding hashes), not a partial rounding."""
 
@@ -160,8 +162,23 @@ def _other_reads(p: Pairing, row: int) -> list[int]:
             return same_place
         candidates = [r for c in other.rows_of if c < 0 for r in other.rows_of[c]]
     else:
-        candidates = [r for c in (*p.consumers(consumer), *p.behind.get(consumer, ())) for r in other.rows_of.get(c, ())]
-    return [r for r in candidates if not other.static[r] and other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
+        return [r for c in (*p.consumers(consumer), *p.behind.get(consumer, ())) for r in _best_slots(p, sketch, other.rows_of.get(c, ()))]
+    return [r for r in candidates if other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
+
+
+def _best_slots(p: Pairing, sketch: int, rows: Sequence[int]) -> list[int]:
+    """A consumer's rows that read our value: of its operands the one(s) that cover it best. Low-precision leaves share
+    bit patterns, so mere overlap would take a weight for the input it is multiplied with."""
+    other = p.other
+    found = [r for r in rows if other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
+    if len({other.slot[r] for r in found}) < 2:
+        return found
+    score: dict[int, float] = {}
+    for r in found:
+        both = p.cover(sketch, other.sketch[r]) + p.cover_back(sketch, other.sketch[r])
+        score[other.slot[r]] = max(score.get(other.slot[r], 0.0), both)
+    best = max(score.values())
+    return [r for r in found if score[other.slot[r]] > best - NEARLY]
 
 
 def _share(p: Pairing, row: int, unrounded: list[int], event: str) -> float:
@@ -185,11 +202,16 @@ def _share(p: Pairing, row: int, unrounded: list[int], event: str) -> float:
 
 
 def _own_unrounded(p: Pairing, row: int, event: str) -> list[int]:
+    """Our own reads of the same value without this rounding, in this consumer or in one that recomputes it."""
     own, consumer = p.own, p.own.consumer[row]
     if consumer < 0:
         return []
+    sketch = own.sketch[row]
+    closest = 2.0 - NEARLY  # cover both ways of a sketch with itself
     return [r for c in p.siblings(consumer) for r in own.rows_of[c]
-            if r != row and own.sketch[r] >= 0 and not covers(own, r, event) and p.within.same(own.sketch[row], own.sketch[r])]
+            if r != row and own.sketch[r] >= 0 and not covers(own, r, event) and p.within.same(sketch, own.sketch[r])
+            and (own.slot[r] == own.slot[row] or c != consumer
+                 or p.within.cover(sketch, own.sketch[r]) + p.within.cover_back(sketch, own.sketch[r]) > closest)]
 
 
 def _static(p: Pairing, row: int, result: Verdicts) -> None:
@@ -198,7 +220,7 @@ def _static(p: Pairing, row: int, result: Verdicts) -> None:
     if own.consumer[row] < 0:
         return
     there = [r for c in p.consumers(own.consumer[row]) for r in other.rows_of[c]
-             if other.static[r] and other.sketch[r] >= 0 and p.same(own.sketch[row], other.sketch[r])]
+             if other.sketch[r] >= 0 and p.same(own.sketch[row], other.sketch[r])]
     if not there:
         return
     events = own.events(row) or _stored(own, row)

@@ -27,6 +27,8 @@ class Changes:
     """Changes to training's schedule, by the moved read that asks for them."""
 
     by_read: list[tuple[MovedRead, Read, Change]] = field(default_factory=list)
+    reverse: list[tuple[MovedRead, Read, Change]] = field(default_factory=list)
+    """Changes to inference's own schedule: roundings of values that training never forms, undone."""
     impossible: dict[int, str] = field(default_factory=dict)
     """id() of a moved read that cannot be transplanted -> why."""
 
@@ -61,9 +63,14 @@ class Bench:
         pins.update(leaves or {})
         return Evaluation(side.program, side.bits, Options(precision=precision, pins=pins, changes=changes or {}))
 
-    def reference(self, precision: type) -> Evaluation:
-        """Inference under its own schedule."""
-        return self._once(("inference", precision), lambda: self.evaluation(self.inference, precision))
+    def reference(self, precision: type, without: frozenset[int] = frozenset()) -> Evaluation:
+        """Inference under its own schedule, but for roundings that only it can undo."""
+        changes: dict[Read, list[Change]] = {}
+        for m, read, change in self.changes.reverse:
+            if id(m) not in without:
+                changes.setdefault(read, []).append(change)
+        return self._once(("inference", precision, without & {id(m) for m, _, _ in self.changes.reverse}),
+                          lambda: self.evaluation(self.inference, precision, changes))
 
     def transplanted(self, precision: type) -> Evaluation:
         """Training under inference's schedule."""
@@ -129,7 +136,8 @@ class Bench:
         dtype, _, mode = m.event.partition(MODE_SEPARATOR)
         rows = m.other_rows or [r for n in m.other_nodes for b in self.training.bases_of_node(n) for r in self.training.readers.get(b, ())]
         if not rows:
-            changes.impossible[id(m)] = "training never forms this value"
+            read = (self.inference.consumer[m.row], self.inference.slot[m.row])
+            changes.reverse.append((m, read, Change(unround=frozenset({dtype}))))
             return
         if mode == "stochastic":
             changes.impossible[id(m)] = "stochastic rounding has no single answer"
@@ -137,7 +145,15 @@ class Bench:
         for row in sorted(set(rows)):
             read = (self.training.consumer[row], self.training.slot[row])
             mask = self._mask_of(self.training, row, self.inference, [m.row])
-            changes.by_read.append((m, read, Change(round=(dtype, mode or "rne"), mask=mask)))
+            changes.by_read.append((m, read, Change(round=(dtype, mode or "rne"), scale=self._scale(row, m.row), mask=mask)))
+
+    def _scale(self, training_row: int, inference_row: int) -> float:
+        """Power of two by which inference's read is training's: values are paired up to it, small formats are not."""
+        own, other = (np.median(np.abs(v[np.isfinite(v) & (v != 0)])) if (np.isfinite(v) & (v != 0)).any() else 1.0 for v in (
+            self.skeletons[id(s)].read(s.operand(r), (s.consumer[r], s.slot[r]))
+            for s, r in ((self.training, training_row), (self.inference, inference_row))))
+        exponent = np.log2(other / own)
+        return float(2.0 ** np.rint(exponent)) if abs(exponent - np.rint(exponent)) < 1e-6 else 1.0
 
     def _other_mode(self, changes: Changes, m: MovedRead) -> None:
         events = [e for r in m.other_rows for e in self.inference.events(r) if base_format(e) == base_format(m.event) and e != m.event]

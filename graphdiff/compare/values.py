@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdiff.compare.moved import MovedRead, Pairing
-from graphdiff.compare.side import Side
+from graphdiff.rules.graph import ValueGraph
 
 PART = 0.6
 """A read of which more than this share lies in another read is the same value (a slice, a broadcast)."""
@@ -48,8 +48,9 @@ def group_values(pairing: Pairing, moved: list[MovedRead]) -> list[MovedValue]:
             for j in by_sketch.get((s, event), ()):
                 parent[find(here[0])] = find(j)
     for (bases, _), here in by_base.items():
-        # Slices, selections and row maxima of what one node computes are that node's one value.
-        if len(bases) == 1:
+        # Slices, selections and row maxima of what one node computes are that node's one value; slices of a leaf are
+        # what their maker merged (a cos/sin cache), and stay apart.
+        if len(bases) == 1 and own.program.nodes[bases[0]].kind != "leaf":
             for i in here[1:]:
                 parent[find(i)] = find(here[0])
     for i, j in _split_in_parts(pairing, moved):
@@ -63,26 +64,25 @@ def group_values(pairing: Pairing, moved: list[MovedRead]) -> list[MovedValue]:
 def _split_in_parts(pairing: Pairing, moved: list[MovedRead]) -> list[tuple[int, int]]:
     """Pairs of reads whose values this side computes in parts (the halves of a rotation) and the other side whole.
 
-    Parts of one value: computed by the same op from the same bases, and both inside one node's value over there.
+    Parts of one value: computed by the same ops from the same leaves and anchors (or parts of one leaf), and both inside
+    one value that the other side reads, or forms in one node.
     """
-    own = pairing.own
     kinds: dict[tuple, list[int]] = {}
+    graph = ValueGraph(pairing.own)
     for i, m in enumerate(moved):
-        bases = own.bases(m.row)
-        if len(bases) == 1 and own.program.nodes[bases[0]].kind == "arith":
-            kinds.setdefault((m.event, own.program.nodes[bases[0]].op, _operand_bases(own, bases[0])), []).append(i)
+        origins = {graph.canonical(b) for b in pairing.own.bases(m.row)}
+        if len(origins) == 1:
+            kinds.setdefault((m.event, *origins), []).append(i)
+    read_there = {s for s in pairing.other.sketch if s >= 0}
     pairs = []
-    for here in kinds.values():
+    for (_, origin), here in kinds.items():
+        op = pairing.own.program.nodes[origin].op
         whole: dict[int, int] = {}
         for i in here:
-            sketch = own.sketch[moved[i].row]
+            sketch = pairing.own.sketch[moved[i].row]
             for b in pairing.partners(sketch):
-                if pairing.cover(sketch, b) > PART:
+                if pairing.cover(sketch, b) > PART and (op != "leaf" or b in read_there):
                     if b in whole:
                         pairs.append((whole[b], i))
                     whole.setdefault(b, i)
     return pairs
-
-
-def _operand_bases(side: Side, node: int) -> tuple[int, ...]:
-    return tuple(sorted({b for o in side.program.nodes[node].operands for m in o.nodes for b in side.bases_of_node(m)}))

@@ -60,18 +60,20 @@ def _region(i: int, folded: Folded, diff: Diff, bench: Bench) -> model.Region:
 
 
 def _moved(folded: Folded, diff: Diff) -> list[model.Moved]:
-    """Entries of all instances, equal ones folded with a count."""
+    """Entries of all instances, those that differ in the layer alone folded with a count."""
     found: dict[Any, model.Moved] = {}
     for region in folded.instances:
+        here: Counter = Counter()
         for entry in region.entries:
             made = _entry(entry, diff)
             own = made.training if entry.rounded_in == "training" else made.inference
-            key = (made.value, made.rounded_in, made.dtype, made.mode, fold_path(made.module), own.file, own.line, own.column,
-                   None if made.module else own.node)
-            if key in found:
-                found[key].instances += 1
+            key = (made.value, made.rounded_in, made.dtype, made.mode, fold_path(made.module), own.file, own.line, own.column)
+            here[key] += 1
+            # The n-th of several alike in one layer folds with the n-th of the next.
+            if (*key, here[key]) in found:
+                found[(*key, here[key])].instances += 1
             else:
-                found[key] = made
+                found[(*key, here[key])] = made
     return list(found.values())
 
 
@@ -133,7 +135,8 @@ def _witness(proof: Proof) -> model.Witness:
 
 def _bits(count: BitCount) -> model.Bits:
     return model.Bits(elements=count.elements, differing=count.differing, max_ulp=count.max_ulp, max_abs=count.max_abs,
-                      signed_share=round(count.greater / count.differing, 3) if count.differing else None, nonfinite=count.nonfinite)
+                      signed_share=round(count.greater / count.differing, 3) if count.differing else None, nonfinite=count.nonfinite,
+                      flips=count.flips)
 
 
 # ---- rounding modes
@@ -170,7 +173,7 @@ class _One:
 
 
 def _mode(event: str) -> str:
-    return {"": "to nearest even", "rz": "toward zero", "up": "up", "down": "down", "stochastic": "stochastic"}[event.partition(MODE_SEPARATOR)[2]]
+    return {"": "to nearest even", "rna": "to nearest, ties away", "rz": "toward zero", "up": "up", "down": "down", "stochastic": "stochastic"}[event.partition(MODE_SEPARATOR)[2]]
 
 
 def _mode_notes(diff: Diff) -> list[str]:

@@ -38,8 +38,8 @@ FORMATS: dict[str, Format] = {
 LOW = frozenset({"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"})
 """Formats in which a rounding counts; float32 is the arithmetic, float64 the reference."""
 
-MODES = ("rne", "rz", "up", "down", "stochastic")
-"""Rounding modes: to nearest even, toward zero, toward +inf, toward -inf, stochastic (named, never evaluated)."""
+MODES = ("rne", "rna", "rz", "up", "down", "stochastic")
+"""Rounding modes: to nearest even, to nearest with ties away from zero, toward zero, toward +inf, toward -inf, stochastic (named, never evaluated)."""
 
 
 def contains(wide: str, narrow: str) -> bool:
@@ -76,7 +76,11 @@ def _no_single_answer(_: np.ndarray) -> np.ndarray:
     raise ValueError("stochastic rounding has no single answer")
 
 
-_ROUND = {"rne": np.rint, "rz": np.trunc, "up": np.ceil, "down": np.floor, "stochastic": _no_single_answer}
+def _nearest_away(x: np.ndarray) -> np.ndarray:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+_ROUND = {"rne": np.rint, "rna": _nearest_away, "rz": np.trunc, "up": np.ceil, "down": np.floor, "stochastic": _no_single_answer}
 
 
 def _bfloat16_rne(x: np.ndarray) -> np.ndarray:

@@ -26,12 +26,14 @@ CHUNK = 1 << 22
 class Change:
     """What a schedule override does to one read: take the value before these roundings, or round it as well.
 
-    unround: formats whose roundings are undone on the way to the reader. round: (format, mode) applied, or None.
+    unround: formats whose roundings are undone on the way to the reader. round: (format, mode) applied, or None, to the
+    numbers times `scale` (a power of two: the other side may round the scaled value).
     mask: bool array of the operand's shape; None means all elements.
     """
 
     unround: frozenset[str] = frozenset()
     round: tuple[str, str] | None = None
+    scale: float = 1.0
     mask: np.ndarray | None = None
 
 
@@ -168,7 +170,8 @@ class Evaluation:
         if change.unround:
             new = self.program.take(operand, lambda m: self.unrounded(m, change.unround))
         if change.round:
-            new = round_to(np.ascontiguousarray(new), *change.round)
+            scale = new.dtype.type(change.scale)
+            new = round_to(np.ascontiguousarray(new) * scale, *change.round) / scale
         return new if change.mask is None else np.where(change.mask, new, plain)
 
     def unrounded(self, n: int, formats: frozenset[str]) -> np.ndarray:

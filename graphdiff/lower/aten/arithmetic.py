@@ -137,11 +137,12 @@ def _floor_divide(r, func, args, kwargs, out):
 
 @rule("pow", "float_power")
 def _pow(r, func, args, kwargs, out):
+    """x**3 is two products in the tensor's own type (native/cpu/PowKernel.cpp, cuda/PowKernel.cu), each rounded."""
     base, exponent = args[:2]
     b = r.builder
     if isinstance(exponent, (int, float)):
         x = r.of(base)
-        special = {1: lambda: x, 2: lambda: b.op("mul", x, x), 3: lambda: b.op("mul", b.op("mul", x, x), x),
+        special = {1: lambda: x, 2: lambda: b.op("mul", x, x), 3: lambda: b.op("mul", r.rounded(b.op("mul", x, x), out), x),
                    0.5: lambda: b.op("sqrt", x), -0.5: lambda: b.op("rsqrt", x), -1: lambda: b.op("div", 1.0, x),
                    -2: lambda: b.op("div", 1.0, b.op("mul", x, x))}
         if exponent in special:

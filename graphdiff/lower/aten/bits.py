@@ -19,7 +19,7 @@ from graphdiff.program.dtypes import LOW, decode, round_to
 if TYPE_CHECKING:
     from graphdiff.lower.aten.recorder import Recorder
 
-MODES = ("rne", "rz", "up", "down")
+MODES = ("rne", "rna", "rz", "up", "down")
 
 
 def recognise_bits(recorder: Recorder, out: torch.Tensor) -> None:

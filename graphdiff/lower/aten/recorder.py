@@ -58,6 +58,7 @@ class Recorder(TorchDispatchMode):
         self._alive: list[torch.Tensor] = []
         self._names: dict[int, tuple[str, bool, bool | None]] = {}
         self._token_ints: set[int] = set()
+        self._from_floats: dict[int, Storage] = {}
         self.random_ops: list[str] = []
         self.opaque_ops: list[str] = []
         self.op_name = ""
@@ -89,6 +90,8 @@ class Recorder(TorchDispatchMode):
         if is_float(x):
             return self.elements(x)
         if isinstance(x, torch.Tensor):
+            if _key(x) in self._from_floats:
+                return self._from_floats[_key(x)].view(tuple(x.shape), x.stride(), x.storage_offset())
             return self.builder.const_array(x.detach().double().numpy(), dynamic=self.is_token_int(x))
         return float(x)
 
@@ -118,6 +121,19 @@ class Recorder(TorchDispatchMode):
             storage.ids[:] = constant.ids
             return storage
         return Storage.of_leaf(self.builder.leaf("constant", raw.copy(), dtype, dynamic=False, keep=True), dtype)
+
+    def bind_integers(self, t: torch.Tensor, x: Elements) -> None:
+        """Integer tensor t (fresh, contiguous) holds the truncated x: quantisation keeps its provenance."""
+        if t.is_contiguous() and t.numel() == x.size and t.numel():
+            storage = Storage(t.numel(), "float32")
+            storage.ids[:] = self.builder.op("trunc", x).ids.reshape(-1)
+            self._from_floats[_key(t)] = storage
+            self._alive.append(t)
+
+    def integers(self, t: torch.Tensor) -> Elements | None:
+        """Provenance of an integer tensor that was made from floats, else None."""
+        storage = self._from_floats.get(_key(t))
+        return None if storage is None else storage.view(tuple(t.shape), t.stride(), t.storage_offset())
 
     def bind(self, t: torch.Tensor, x: Elements) -> None:
         """Tensor t (freshly made by an op) holds x."""
@@ -163,7 +179,9 @@ class Recorder(TorchDispatchMode):
         outputs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         self._alive.extend(outputs)
         self._taint(inputs, outputs)
-        if any(is_float(t) for t in outputs) or _written(func, args, kwargs):
+        if self._quantises(func, inputs, outputs):
+            self.bind_integers(outputs[0], self.elements(inputs[0]))
+        elif any(is_float(t) for t in outputs) or _written(func, args, kwargs):
             self._record(func, args, kwargs, out, inputs, outputs)
         return out
 
@@ -184,6 +202,11 @@ class Recorder(TorchDispatchMode):
                 self.builder.leaf_bits[storage.node] = kept
                 if storage.node in self.builder.program.data:
                     self.builder.program.data[storage.node] = kept
+
+    @staticmethod
+    def _quantises(func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
+        return func._overloadpacket.__name__ == "_to_copy" and is_float(inputs[0]) and inputs[0].dtype in FLOATS and bool(
+            inputs[0].numel()) and not is_float(outputs[0]) and outputs[0].dtype != torch.bool
 
     def _taint(self, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         if any(self._is_dynamic(t) for t in inputs):

@@ -1,8 +1,8 @@
 """Interleaved (GPT-J) RoPE, mirrored: the engine's kernel works in bf16, the trainer multiplies complex numbers in fp32. Both read one bf16 table.
-Expected moved: x*cos and rot(x)*sin in inference only."""
+Expected moved: the four products in inference only: both sides compute them in parts, so neither forms x*cos as one value."""
 import torch
 bf = torch.bfloat16
-EXPECT = dict(verdict="moved", moved_training_only=[], moved_inference_only=["x_cos", "rot_sin"])
+EXPECT = dict(verdict="moved", moved_training_only=[], moved_inference_only=["a_cos", "b_sin", "b_cos", "a_sin"])
 
 
 def inputs(seed):
@@ -24,6 +24,6 @@ def training(q, c, s):
 def aligned(rnd, q, c, s):
     c, s = c.float(), s.float()
     a, b = q[..., ::2].float(), q[..., 1::2].float()
-    x = rnd("x_cos", torch.stack((a * c, b * c), -1))
-    y = rnd("rot_sin", torch.stack((-b * s, a * s), -1))
-    return (x + y).flatten(-2).to(bf)
+    re = rnd("a_cos", a * c) - rnd("b_sin", b * s)
+    im = rnd("b_cos", b * c) + rnd("a_sin", a * s)
+    return torch.stack((re, im), -1).flatten(-2).to(bf)
