@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -59,6 +61,15 @@ class Context:
     def unsupported(self, construct: str) -> GraphdiffError:
         return GraphdiffError(f"no lowering for {construct}", where=self.where,
                               fix="report it with the output code, so that it can be added")
+
+    @contextmanager
+    def following(self, statement: ast.stmt) -> Iterator[None]:
+        """What goes wrong inside is said with the statement and its place (text nobody foresaw, never a traceback)."""
+        try:
+            yield
+        except (ValueError, TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
+            text = ast.unparse(statement).splitlines()[0][:100]
+            raise self.broken(f"cannot follow `{text}`: {type(error).__name__}: {error}") from error
 
     def broken(self, what: str) -> GraphdiffError:
         return GraphdiffError(what, where=self.where)

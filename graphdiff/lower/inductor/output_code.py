@@ -91,24 +91,31 @@ class Frame:
         """The value of a return statement, else None."""
         for s in body:
             self.ctx.line = s.lineno
-            if isinstance(s, ast.Assign):
-                value = self.value(s.value)
-                for target in s.targets:
-                    self.bind(target, value)
-            elif isinstance(s, ast.Expr):
-                self.value(s.value)
-            elif isinstance(s, ast.Delete):
-                for target in s.targets:
-                    self.env.pop(ast.unparse(target), None)
-            elif isinstance(s, ast.Return):
-                return self.value(s.value) if s.value else ()
-            elif isinstance(s, ast.With | ast.If):
+            if isinstance(s, ast.Return):
+                with self.ctx.following(s):
+                    return self.value(s.value) if s.value else ()
+            if isinstance(s, ast.With | ast.If):
                 inner = s.body if isinstance(s, ast.With) or self.value(s.test) else s.orelse
                 if (returned := self.block(inner)) is not None:
                     return returned
-            elif not isinstance(s, ast.Pass | ast.Global | ast.Import | ast.ImportFrom | ast.Assert):
-                raise self.ctx.unsupported(f"the statement `{ast.unparse(s)[:80]}`")
+                continue
+            with self.ctx.following(s):
+                self.statement(s)
         return None
+
+    def statement(self, s: ast.stmt) -> None:
+        """One statement without statements inside."""
+        if isinstance(s, ast.Assign):
+            value = self.value(s.value)
+            for target in s.targets:
+                self.bind(target, value)
+        elif isinstance(s, ast.Expr):
+            self.value(s.value)
+        elif isinstance(s, ast.Delete):
+            for target in s.targets:
+                self.env.pop(ast.unparse(target), None)
+        elif not isinstance(s, ast.Pass | ast.Global | ast.Import | ast.ImportFrom | ast.Assert):
+            raise self.ctx.unsupported(f"the statement `{ast.unparse(s)[:80]}`")
 
     def bind(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):

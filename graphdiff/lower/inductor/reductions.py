@@ -16,6 +16,8 @@ INT_REDUCE = {"sum": np.sum, "amax": np.max, "amin": np.min, "prod": np.prod}
 
 
 def reduced(ctx: Context, x: Value, axis: int, op: str) -> Value:
+    if not -len(x.shape) <= axis < len(x.shape):
+        raise ctx.broken(f"a reduction over axis {axis} of a value of shape {tuple(x.shape)}")
     if is_integral(x):
         ints = as_ints(x)
         return Ints(np.asarray(INT_REDUCE[op](ints.values, axis=axis)), ints.dynamic)

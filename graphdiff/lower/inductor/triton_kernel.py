@@ -102,7 +102,8 @@ class Statements:
             self.ctx.at(self.kernel.shift + statement.lineno)
             if handler is None:
                 raise self.ctx.unsupported(f"the statement `{ast.unparse(statement)[:80]}`")
-            handler(statement)
+            with self.ctx.following(statement):
+                handler(statement)
 
     def _assign(self, statement: ast.Assign) -> None:
         (target,) = statement.targets

@@ -165,6 +165,13 @@ def test_unknown_calls_stop_with_their_line(call, construct):
         lower(LOAD, call)
 
 
+@pytest.mark.parametrize("statement", ["tmp1, tmp2 = tmp0", "tmp1 = tmp0 + tl.arange(0, 3)", "tmp1 = tl.sum(tmp0, 5)",
+                                       "tmp1 = tl.load(tmp0)", "tmp1 = 1 // 0", "tmp1 = [1][3]"])
+def test_malformed_statements_are_said_with_their_place(statement):
+    with pytest.raises(GraphdiffError, match="kernel k line 17, piece"):
+        lower(LOAD + statement)
+
+
 def test_what_is_no_output_code_is_said():
     with pytest.raises(GraphdiffError, match="has no call"):
         program_from_output_code("x = 1", [])
