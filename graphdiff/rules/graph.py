@@ -96,14 +96,16 @@ class ValueGraph:
             self._readers[base] = sorted({self.side.consumer[row] for row in rows if self.side.consumer[row] >= 0})
         return self._readers[base]
 
-    def downstream(self, bases: tuple[int, ...], depth: int) -> list[tuple[int, int]]:
-        """(node, steps) of values formed from these, nearest first, the bases at 0."""
-        found, level, seen = [(b, 0) for b in bases], list(bases), set(bases)
+    def downstream(self, base: int, depth: int, readers: list[int]) -> list[tuple[int, int]]:
+        """(node, steps) of values formed from a base through these readers of it, nearest first, the base at 0."""
+        found, seen = [(base, 0)], {base}
+        level = [c for c in self.read_by(base) if c in readers or not readers][:READERS]
         for step in range(1, depth + 1):
-            level = [c for b in level for c in self.read_by(b)[:READERS] if not (c in seen or seen.add(c))]
+            level = [c for c in level if not (c in seen or seen.add(c))]
             found += [(c, step) for c in level]
             if not level or len(found) > FAR:
                 break
+            level = [c for b in level for c in self.read_by(b)[:READERS]]
         return found
 
     # ---- layout

@@ -46,19 +46,30 @@ def name_values(side: Any, values: Sequence[Any], rules: Sequence[Rule] | None =
     return _Namer(side, values, load_rules() if rules is None else rules).run()
 
 
+class _Moved:
+    """A moved value as rules see it: its bases, who reads it, and what is near downstream (filled as asked)."""
+
+    def __init__(self, side: Any, value: Any) -> None:
+        rows = [read.row for read in value.reads]
+        self.bases = tuple(sorted({b for row in rows for b in side.bases(row)}))
+        reads = [(side.consumer[row], side.slot[row]) for row in rows if side.consumer[row] >= 0]
+        self.readers = sorted({c for c, _ in reads})
+        self.operands = {(c, id(side.program.nodes[c].operands[slot])) for c, slot in reads}
+        self.near: dict[int, dict[str, list[tuple[int, int]]]] = {}
+
+
 class _Namer:
     def __init__(self, side: Any, values: Sequence[Any], rules: Sequence[Rule]) -> None:
         self.graph = ValueGraph(side)
         self.matcher = Matcher(self.graph)
         self.rules = rules
-        self.bases = [tuple(sorted({b for read in v.reads for b in side.bases(read.row)})) for v in values]
+        self.moved = [_Moved(side, v) for v in values]
         self.depth = max((role.depth for rule in rules for role in rule.roles), default=0)
-        self._near: dict[int, dict[str, list[tuple[int, int]]]] = {}
 
     def run(self) -> list[Naming]:
-        found: list[Naming | None] = [None] * len(self.bases)
+        found: list[Naming | None] = [None] * len(self.moved)
         for rule in self.rules:
-            hits = {i: hit for i, n in enumerate(found) if n is None and (hit := self._hit(rule, self.bases[i]))}
+            hits = {i: hit for i, n in enumerate(found) if n is None and (hit := self._hit(rule, self.moved[i]))}
             for instance in self._instances(rule, hits):
                 root = min(r for i in instance for r in hits[i].roots)
                 for i in instance:
@@ -66,7 +77,7 @@ class _Namer:
         for rule in self.rules:
             if rule.data.takes_over:
                 self._take_over(rule, found)
-        return [n or self._generic(self.bases[i]) for i, n in enumerate(found)]
+        return [n or self._generic(self.moved[i].bases) for i, n in enumerate(found)]
 
     def _take_over(self, rule: Rule, found: list[Naming | None]) -> None:
         groups: dict[tuple, list[int]] = defaultdict(list)
@@ -74,17 +85,17 @@ class _Namer:
             if n is not None and n.rule != rule.id:
                 groups[n.rule, n.root].append(i)
         for group in groups.values():
-            if all(self._hit(rule, self.bases[i]) for i in group):
+            if all(self._hit(rule, self.moved[i]) for i in group):
                 for i in group:
                     found[i] = replace(found[i], rule=rule.id, kind=rule.data.kind, title=rule.data.title)
 
-    def _hit(self, rule: Rule, bases: tuple[int, ...]) -> _Hit | None:
+    def _hit(self, rule: Rule, moved: _Moved) -> _Hit | None:
         """The first role that one of the value's bases has; the roots of all that have it."""
         for role in rule.roles:
             roots: list[int] = []
             bindings: Bindings | None = None
-            for b in bases:
-                if (match := self._match(role, b)) is not None:
+            for b in moved.bases:
+                if (match := self._match(role, moved, b)) is not None:
                     node, env = match
                     roots += env[role.value.root].bases if role.value.root else (node,)
                     bindings = bindings or env
@@ -92,26 +103,36 @@ class _Namer:
                 return _Hit(role, sorted(set(roots)), bindings)
         return None
 
-    def _match(self, role: Role, base: int) -> tuple[int, Bindings] | None:
+    def _match(self, role: Role, moved: _Moved, base: int) -> tuple[int, Bindings] | None:
         """The nearest place where the role's pattern has this base as its value."""
-        near, heads = self._nearby(base), role.pattern.heads
-        places = sorted((p for op in heads for p in near.get(op, ())), key=lambda p: p[1]) if heads else near[""]
-        for node, steps in places:
-            if steps > role.depth:
-                break
+        near, heads = self._near(moved, base), role.pattern.heads
+        ops = [""] if heads is None else [op for op in near if op in heads]
+        places = [place for op in ops for place in near[op] if place[1] <= role.depth]
+        for node, _ in sorted(places, key=lambda p: p[1]) if len(places) > 1 else places:
             for env in self.matcher.matches(role.pattern, node):
-                if base in (env[role.value.value].bases if role.value.value else (node,)):
+                if self._is_value(role, moved, base, node, env):
                     return node, env
         return None
 
-    def _nearby(self, base: int) -> dict[str, list[tuple[int, int]]]:
+    def _is_value(self, role: Role, moved: _Moved, base: int, node: int, env: Bindings) -> bool:
+        if not role.value.value:
+            return base == node
+        found = env[role.value.value]
+        if base not in found.bases:
+            return False
+        # Cosines and sines may be two halves of one leaf: then it matters which read moved.
+        if self.graph.program.nodes[base].kind == "leaf" and found.operand is not None and moved.readers:
+            return (found.reader, id(found.operand)) in moved.operands
+        return True
+
+    def _near(self, moved: _Moved, base: int) -> dict[str, list[tuple[int, int]]]:
         """(node, steps) downstream of a base, nearest first, by op; all of them under an empty name."""
-        if base not in self._near:
-            by_op: dict[str, list[tuple[int, int]]] = {"": self.graph.downstream((base,), self.depth)}
+        if base not in moved.near:
+            by_op: dict[str, list[tuple[int, int]]] = {"": self.graph.downstream(base, self.depth, moved.readers)}
             for place in by_op[""]:
                 by_op.setdefault(self.graph.program.nodes[place[0]].op, []).append(place)
-            self._near[base] = by_op
-        return self._near[base]
+            moved.near[base] = by_op
+        return moved.near[base]
 
     def _instances(self, rule: Rule, hits: dict[int, _Hit]) -> list[list[int]]:
         """Hits grouped: those that share a root, or whose roots are parts of one thing; only groups with what it needs."""
