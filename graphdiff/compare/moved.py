@@ -117,8 +117,8 @@ def schedule_diff(pairing: Pairing, is_opaque: Callable[[int], bool]) -> Verdict
 def _judge(p: Pairing, row: int, event: str, is_opaque: Callable[[int], bool], result: Verdicts) -> None:
     found = _other_reads(p, row)
     if found:
-        unrounded = [r for r in found if not covers(p.other, r, event)]
-        share = _share(p, row, unrounded, event) if unrounded else 0.0
+        unrounded = [r for r in found if not covers(p.other, r, event) and not _rounded_beside(p.other, r, event)]
+        share = _share(p, row, unrounded, event, len(unrounded) == len(found)) if unrounded else 0.0
         if share > LEAST_SHARE:
             result.moved.append(MovedRead(row, event, "read unrounded by the matched consumer", share, unrounded,
                                           p.nodes(p.own.sketch[row])))
@@ -142,6 +142,17 @@ def covers(side: Side, row: int, event: str) -> bool:
     """True if a read has had this rounding, or holds numbers (never rounded here) that it would not change."""
     events = side.events(row)
     return base_format(event) in map(base_format, events) or (not events and base_format(event) in side.formats(row))
+
+
+def _rounded_beside(side: Side, row: int, event: str) -> bool:
+    """True if the same operand of the same node reads these elements rounded as well: two consumers merged into one.
+
+    Which of the two is ours cannot be told, and one of them does round.
+    """
+    mine = side.hashes(side.sketch[row])
+    return any(side.slot[r] == side.slot[row] and side.sketch[r] >= 0 and covers(side, r, event)
+               and np.isin(mine, side.hashes(side.sketch[r])).mean() > LEAST_SHARE
+               for r in side.rows_of[side.consumer[row]] if r != row)
 
 
 def _node_rounds(side: Side, node: int, event: str) -> bool:
@@ -181,8 +192,11 @@ def _best_slots(p: Pairing, sketch: int, rows: Sequence[int]) -> list[int]:
     return [r for r in found if score[other.slot[r]] > best - NEARLY]
 
 
-def _share(p: Pairing, row: int, unrounded: list[int], event: str) -> float:
-    """Share of the row's sampled elements that the other side reads unrounded and this side reads only rounded."""
+def _share(p: Pairing, row: int, unrounded: list[int], event: str, never: bool) -> float:
+    """Share of the row's sampled elements that the other side reads unrounded and this side reads only rounded.
+
+    never: the other side's matched consumers read none of them rounded.
+    """
     own, other = p.own, p.other
     mine, limit = own.hashes(own.sketch[row]), own.data.thresholds[own.sketch[row]]
     theirs = []
@@ -196,22 +210,22 @@ def _share(p: Pairing, row: int, unrounded: list[int], event: str) -> float:
     if own.consumer[row] < 0 and not there.any():
         # The same output by position, but no number in common: all of it is what the other side has there.
         return 1.0
-    for r in _own_unrounded(p, row, event):
+    for r in _own_unrounded(p, row, event, never):
         there &= ~np.isin(mine, own.hashes(own.sketch[r]))
     return float(there.mean())
 
 
-def _own_unrounded(p: Pairing, row: int, event: str) -> list[int]:
-    """Our own reads of the same value without this rounding, in this consumer or in one that recomputes it."""
+def _own_unrounded(p: Pairing, row: int, event: str, never: bool) -> list[int]:
+    """Rows in which this side's same consumers read these elements unrounded.
+
+    Not the same operand of the same node where the other side never rounds: there two consumers were merged into one.
+    """
     own, consumer = p.own, p.own.consumer[row]
     if consumer < 0:
         return []
-    sketch = own.sketch[row]
-    closest = 2.0 - NEARLY  # cover both ways of a sketch with itself
     return [r for c in p.siblings(consumer) for r in own.rows_of[c]
-            if r != row and own.sketch[r] >= 0 and not covers(own, r, event) and p.within.same(sketch, own.sketch[r])
-            and (own.slot[r] == own.slot[row] or c != consumer
-                 or p.within.cover(sketch, own.sketch[r]) + p.within.cover_back(sketch, own.sketch[r]) > closest)]
+            if r != row and own.sketch[r] >= 0 and not covers(own, r, event) and p.within.same(own.sketch[row], own.sketch[r])
+            and not (never and c == consumer and own.slot[r] == own.slot[row])]
 
 
 def _static(p: Pairing, row: int, result: Verdicts) -> None:
