@@ -118,7 +118,8 @@ def _judge(p: Pairing, row: int, event: str, is_opaque: Callable[[int], bool], r
     found = _other_reads(p, row)
     if found:
         unrounded = [r for r in found if not covers(p.other, r, event) and not _rounded_beside(p.other, r, event)]
-        share = _share(p, row, unrounded, event, len(unrounded) == len(found)) if unrounded else 0.0
+        rounded = [r for r in found if r not in unrounded]
+        share = _share(p, row, unrounded, rounded, event) if unrounded else 0.0
         if share > LEAST_SHARE:
             result.moved.append(MovedRead(row, event, "read unrounded by the matched consumer", share, unrounded,
                                           p.nodes(p.own.sketch[row])))
@@ -192,40 +193,44 @@ def _best_slots(p: Pairing, sketch: int, rows: Sequence[int]) -> list[int]:
     return [r for r in found if score[other.slot[r]] > best - NEARLY]
 
 
-def _share(p: Pairing, row: int, unrounded: list[int], event: str, never: bool) -> float:
+def _share(p: Pairing, row: int, unrounded: list[int], rounded: list[int], event: str) -> float:
     """Share of the row's sampled elements that the other side reads unrounded and this side reads only rounded.
 
-    never: the other side's matched consumers read none of them rounded.
+    An element that the other side reads both ways, in two copies of one computation (a fused kernel computes each half
+    of a rotation anew), counts by its unrounded reads. rounded: the other side's reads that do round.
     """
     own, other = p.own, p.other
     mine, limit = own.hashes(own.sketch[row]), own.data.thresholds[own.sketch[row]]
-    theirs = []
-    for r in unrounded:
-        theirs.append(other.hashes(other.sketch[r]))
+    for r in (*unrounded, *rounded):
         limit = min(limit, other.data.thresholds[other.sketch[r]])
     mine = mine[mine <= limit]
     if mine.size == 0:
         return 0.0
-    there = np.isin(mine, np.concatenate(theirs))
+    there = _times(other, mine, unrounded)
+    there /= np.maximum(1, there + _times(other, mine, rounded))
     if own.consumer[row] < 0 and not there.any():
         # The same output by position, but no number in common: all of it is what the other side has there.
         return 1.0
-    for r in _own_unrounded(p, row, event, never):
-        there &= ~np.isin(mine, own.hashes(own.sketch[r]))
+    for r in _own_unrounded(p, row, event, never=not rounded):
+        there[np.isin(mine, own.hashes(own.sketch[r]))] = 0
     return float(there.mean())
+
+
+def _times(side: Side, hashes: np.ndarray, rows: list[int]) -> np.ndarray:
+    """How many of the rows read each element."""
+    return sum((np.isin(hashes, side.hashes(side.sketch[r])) for r in rows), np.zeros(hashes.size))
 
 
 def _own_unrounded(p: Pairing, row: int, event: str, never: bool) -> list[int]:
     """Rows in which this side's same consumers read these elements unrounded.
 
-    Not the same operand of the same node where the other side never rounds: there two consumers were merged into one.
+    None where the other side never rounds: whichever of ours is its read, one of them differs from it.
     """
     own, consumer = p.own, p.own.consumer[row]
-    if consumer < 0:
+    if consumer < 0 or never:
         return []
     return [r for c in p.siblings(consumer) for r in own.rows_of[c]
-            if r != row and own.sketch[r] >= 0 and not covers(own, r, event) and p.within.same(own.sketch[row], own.sketch[r])
-            and not (never and c == consumer and own.slot[r] == own.slot[row])]
+            if r != row and own.sketch[r] >= 0 and not covers(own, r, event) and p.within.same(own.sketch[row], own.sketch[r])]
 
 
 def _static(p: Pairing, row: int, result: Verdicts) -> None:

@@ -23,6 +23,7 @@ def report_of(diff: Diff, bench: Bench, sides: tuple[model.Side, model.Side], co
     """The report of one comparison. `sides`: inference, training; `coverage` carries what the captures left out."""
     regions = [_region(i, folded, diff, bench) for i, folded in enumerate(fold(find_regions(diff, name_values)))]
     regions += _mode_regions(diff, bench, len(regions))
+    _tell_apart(regions)
     regions.sort(key=_weight, reverse=True)
     for i, region in enumerate(regions):
         region.id = f"r{i + 1}"
@@ -39,6 +40,15 @@ def report_of(diff: Diff, bench: Bench, sides: tuple[model.Side, model.Side], co
         report.verdict = "mode differs"
     report.advice = _advice(report)
     return report
+
+
+def _tell_apart(regions: list[model.Region]) -> None:
+    """Regions of one title get the last part of the module they are in: `q/k norm and RoPE: q_norm`."""
+    titles = Counter(r.title for r in regions)
+    for region in regions:
+        inside = [m for m in region.modules if not m.endswith("*")]
+        if titles[region.title] > 1 and inside:
+            region.title += ": " + max(inside, key=lambda m: m.count(".")).rsplit(".", 1)[-1]
 
 
 def _weight(region: model.Region) -> tuple:

@@ -69,7 +69,8 @@ def matched(report: Report) -> str:
     summary, coverage = report.summary, report.coverage
     opaque = coverage.inference.opaque + coverage.training.opaque
     return (
-        f"{summary.matched} of {summary.values.inference} inference, {summary.values.training} training values; "
+        f"{coverage.inference.matched}/{summary.values.inference} inference, "
+        f"{coverage.training.matched}/{summary.values.training} training values; "
         f"unmatched {summary.unmatched.inference}, {summary.unmatched.training}; opaque {opaque}"
     )
 

@@ -17,7 +17,7 @@ from graphdiff.report.model import Bits, Count, Moved, Position, Region, Report,
 HEAD_AT_80 = """\
 inference  vllm 0.32.0 · qwen3-tiny · VLLM_COMPILE · cuda:90 · dynamic
 training   transformers 5.19.0 · qwen3-tiny · eager · cpu · 8 tokens
-matched    97 of 97 inference, 141 training values; unmatched 0, 2; opaque 12
+matched    97/97 inference, 97/141 training values; unmatched 0, 2; opaque 12
 not seen   inference: the sampler
 differs    inference: kernels for cuda:90 generated without a GPU
 MOVED: 15 values rounded in training only, 0 in inference only; exit status 1
