@@ -3,7 +3,7 @@
 Finding never depends on a rule: a value that none names is still found, shown and proven.
 """
 
-from graphdiff.rules.check import run as rules_check
+from graphdiff.rules.check import rules_check
 from graphdiff.rules.listing import rules_list, rules_show
 from graphdiff.rules.model import Rule, load_rules
 from graphdiff.rules.naming import Naming, name_values

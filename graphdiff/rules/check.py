@@ -32,9 +32,9 @@ def run(compare: Compare, progress: Callable[[str], None] | None = None, rules: 
     return results
 
 
-def problems(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The results that do not hold."""
-    return [r for r in results if not r["holds"]]
+def rules_check(compare: Compare, progress: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
+    """What does not hold: rule, example and problem of each. Empty: every rule fires where it should, and only there."""
+    return [{k: r[k] for k in ("rule", "example", "problem")} for r in run(compare, progress) if not r["holds"]]
 
 
 def _result(rule: Rule, example: str, expected: list[str], report: Any) -> dict[str, Any]:

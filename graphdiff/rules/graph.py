@@ -59,7 +59,10 @@ class ValueGraph:
 
     # ---- values
     def canonical(self, node: int) -> int:
-        """A base's number, the same for bases that apply the same op to the same values (recomputation)."""
+        """A base's number, the same for bases that apply the same op to the same values (recomputation).
+
+        Layout does not count: the halves of one value have one number.
+        """
         todo = [node]
         while todo:
             n = todo[-1]
@@ -132,7 +135,7 @@ class ValueGraph:
             ends = [(n - 1) * s for n, s in zip(o.shape, o.strides)]
             return o.offset + sum(min(e, 0) for e in ends), o.offset + sum(max(e, 0) for e in ends)
         index = self.program.blobs[o.index]
-        return int(index.min()), int(index.max())
+        return (int(index.min()), int(index.max())) if index.size else (0, 0)
 
     # ---- roundings to 8 bits
     @cached_property
