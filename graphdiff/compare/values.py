@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import networkx
+
 from graphdiff.compare.moved import MovedRead, Pairing
 from graphdiff.rules.graph import ValueGraph
 
@@ -27,14 +29,8 @@ class MovedValue:
 
 def group_values(pairing: Pairing, moved: list[MovedRead]) -> list[MovedValue]:
     """Union of reads that are (parts of) the same value and lack the same rounding."""
-    parent = list(range(len(moved)))
-
-    def find(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
+    same = networkx.Graph()
+    same.add_nodes_from(range(len(moved)))
     by_sketch: dict[tuple[int, str], list[int]] = {}
     by_base: dict[tuple[tuple[int, ...], str], list[int]] = {}
     own = pairing.own
@@ -46,19 +42,15 @@ def group_values(pairing: Pairing, moved: list[MovedRead]) -> list[MovedValue]:
                     if s == sketch or max(pairing.within.cover(sketch, s), pairing.within.cover_back(sketch, s)) > PART]
         for s in partners:
             for j in by_sketch.get((s, event), ()):
-                parent[find(here[0])] = find(j)
+                same.add_edge(here[0], j)
     for (bases, _), here in by_base.items():
         # Slices, selections and row maxima of what one node computes are that node's one value; slices of a leaf are
         # what their maker merged (a cos/sin cache), and stay apart.
         if len(bases) == 1 and own.program.nodes[bases[0]].kind != "leaf":
-            for i in here[1:]:
-                parent[find(i)] = find(here[0])
-    for i, j in _split_in_parts(pairing, moved):
-        parent[find(i)] = find(j)
-    groups: dict[int, list[MovedRead]] = {}
-    for i, m in enumerate(moved):
-        groups.setdefault(find(i), []).append(m)
-    return [MovedValue(reads) for reads in groups.values()]
+            same.add_edges_from((here[0], i) for i in here[1:])
+    same.add_edges_from(_split_in_parts(pairing, moved))
+    groups = sorted(map(sorted, networkx.connected_components(same)))
+    return [MovedValue([moved[i] for i in group]) for group in groups]
 
 
 def _split_in_parts(pairing: Pairing, moved: list[MovedRead]) -> list[tuple[int, int]]:

@@ -12,6 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import networkx
+
 from graphdiff.compare.diff import Diff, Direction
 from graphdiff.compare.values import MovedValue
 
@@ -112,13 +114,8 @@ def _anchor_node(direction: Direction, value: MovedValue) -> int:
 def _connected(direction: Direction) -> list[int]:
     """Part number of each moved value: values whose reads follow each other are one part."""
     side = direction.side
-    parent = list(range(len(direction.values)))
-
-    def find(i: int) -> int:
-        while parent[i] != i:
-            i = parent[i]
-        return i
-
+    follow = networkx.Graph()
+    follow.add_nodes_from(range(len(direction.values)))
     produces: dict[int, list[int]] = defaultdict(list)
     for i, value in enumerate(direction.values):
         for row in value.rows():
@@ -127,12 +124,10 @@ def _connected(direction: Direction) -> list[int]:
                     produces[b].append(i)
     for i, value in enumerate(direction.values):
         for row in value.rows():
-            for j in produces.get(side.consumer[row], ()):
-                parent[find(i)] = find(j)
-            for j in produces.keys() & set(_siblings(direction, row)):
-                for k in produces[j]:
-                    parent[find(i)] = find(k)
-    return [find(i) for i in range(len(direction.values))]
+            follow.add_edges_from((i, j) for j in produces.get(side.consumer[row], ()))
+            follow.add_edges_from((i, j) for base in _siblings(direction, row) for j in produces.get(base, ()))
+    part = {i: min(group) for group in networkx.connected_components(follow) for i in group}
+    return [part[i] for i in range(len(direction.values))]
 
 
 def _siblings(direction: Direction, row: int) -> list[int]:
