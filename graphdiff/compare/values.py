@@ -27,6 +27,22 @@ class MovedValue:
         return [m.row for m in self.reads]
 
 
+def share_of(pairing: Pairing, value: MovedValue) -> float:
+    """Part of a value's reads, element by element, that only this side rounds: its moved reads among all reads of it by
+    the same consumers and their copies."""
+    own = pairing.own
+    moved = {m.row: m.share for m in value.reads}
+    among: dict[tuple[int, int], int] = {}
+    for row in moved:
+        copies = pairing.siblings(own.consumer[row]) if own.consumer[row] >= 0 else [own.consumer[row]]
+        for r in {r for c in copies for r in own.rows_of[c]
+                  if r == row or own.sketch[r] >= 0 and pairing.within.same(own.sketch[row], own.sketch[r])}:
+            key = (own.consumer[r], own.slot[r])
+            # A slot that reads one value in several states holds the rest of it too; one that reads several does not.
+            among[key] = max(among.get(key, 0), own.total[r] if len(own.bases(r)) == 1 else own.count[r])
+    return sum(share * own.count[row] for row, share in moved.items()) / max(1, sum(among.values()))
+
+
 def group_values(pairing: Pairing, moved: list[MovedRead]) -> list[MovedValue]:
     """Union of reads that are (parts of) the same value and lack the same rounding."""
     same = networkx.Graph()

@@ -10,6 +10,7 @@ from graphdiff.compare.diff import Diff, Direction
 from graphdiff.compare.overlap import held_together
 from graphdiff.compare.side import MODE_SEPARATOR, Side, base_format
 from graphdiff.compare.transplant import Bench
+from graphdiff.compare.values import share_of
 from graphdiff.compare.witness import BitCount, Proof, prove_program, prove_region
 from graphdiff.findings.positions import mechanism, other_position, position, rounding_node, value_node
 from graphdiff.findings.regions import Entry, Folded, find_regions, fold, fold_path
@@ -99,7 +100,7 @@ def _entry(entry: Entry, diff: Diff) -> model.Moved:
     return model.Moved(
         value=entry.naming.value, rounded_in=entry.rounded_in, dtype=dtype, mode=mode, module=module,
         inference=there if entry.rounded_in == "training" else here, training=here if entry.rounded_in == "training" else there,
-        mechanism=mechanism(direction, value), share=round(max(m.share for m in value.reads), 3),
+        mechanism=mechanism(direction, value), share=round(share_of(direction.pairing, value), 3),
         confidence=_confidence(direction, value), read_by=_read_by(side, value))
 
 
