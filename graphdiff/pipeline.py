@@ -181,6 +181,73 @@ def _write(output: Path, header: Any, program: Any, bits: dict, *, keep_weights:
     write_capture(output, Capture(header, program, data, sources))
 
 
+# ---- the patch and its proof
+def patch(inference: Path, training: Path, output: Path, *, report: Path | None = None, progress: Say = _quiet) -> tuple[Any, list[Path]]:
+    """Write the package that makes training round where inference rounds. Returns (the plan, the files written).
+
+    `report` is the comparison of the two captures, if it was kept; else they are compared. Raises GraphdiffError.
+    """
+    from graphdiff.patch import plan_patch, write_package
+    from graphdiff.report.model import decode
+    from graphdiff.store import read_capture
+
+    one, two = read_capture(Path(inference)), read_capture(Path(training))
+    if report is None:
+        found = compare_captures(one, two, progress=progress, names=(str(inference), str(training)))
+    else:
+        found = _report_of(decode(_bytes(report), where=str(report)), one, two, report)
+    progress("writing the package")
+    plan = plan_patch(found, two.header)
+    written = write_package(plan, Path(output), found, (one.header, two.header), (_digest(inference), _digest(training)))
+    return plan, written
+
+
+def verify(folder: Path, model: str, *, inference: str | None = None, layers: int | None = None, seed: int = 0, parts: list[str] | None = None,
+           attn: str = "sdpa", progress: Say = _quiet) -> Any:
+    """Prove a patch on a model: `inference` is the engine's capture, by default made again. Raises GraphdiffError."""
+    import tempfile
+
+    from graphdiff.capture.models import resolve_model
+    from graphdiff.store import read_capture
+    from graphdiff.verify import verify_patch
+    from graphdiff.verify.package import load_package
+
+    _, manifest = load_package(Path(folder))  # before the engine starts: a wrong folder must not cost two minutes
+    made = manifest["captures"]["inference"]
+    reference = resolve_model(model, layers=layers, seed=seed)
+    with tempfile.TemporaryDirectory(prefix="graphdiff-") as scratch:
+        file = Path(inference) if inference else Path(scratch) / "engine.capture"
+        if inference is None:
+            capture_vllm(model, file, target=made["target"], layers=layers, seed=seed, tokens=made["tokens"], keep_weights=True, progress=progress)
+        engine = read_capture(file)
+        if engine.header.model.fingerprint != reference.fingerprint:
+            raise GraphdiffError("the engine's capture is of another model or other weights", where=f"{engine.header.model.name} and {reference.name}",
+                                 fix="give the model it was captured from")
+        return verify_patch(Path(folder), reference, engine, compare_captures, parts=parts, attn=attn, progress=progress)
+
+
+def _report_of(found: Report, inference: Capture, training: Capture, where: Path) -> Report:
+    """The report, if it can be of these two captures."""
+    for side, capture in ((found.inference, inference), (found.training, training)):
+        if (side.kind, side.model, side.versions) != (capture.header.kind, capture.header.model.name, dict(capture.header.versions)):
+            raise GraphdiffError(f"this report is not of these captures: it has {side.kind} of {side.model}", where=str(where),
+                                 fix="give the captures it was made from, inference first, or leave the report out")
+    return found
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise GraphdiffError(f"cannot read the report: {error.strerror}", where=str(path)) from error
+
+
+def _digest(path: Path) -> str:
+    import hashlib
+
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
 # ---- one capture, and the rules
 def show(path: Path) -> dict[str, Any]:
     """Kernels, values and roundings of one capture, as plain data."""

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from graphdiff import __version__
-from graphdiff.cli import capture, compare, rules, show
+from graphdiff.cli import capture, compare, patch, rules, show, verify
 from graphdiff.errors import GraphdiffError
 
 COULD_NOT_RUN, INTERRUPTED = 2, 130
@@ -36,6 +36,8 @@ app = typer.Typer(
 compare.add_to(app)
 show.add_to(app)
 capture.add_to(app)
+patch.add_to(app)
+verify.add_to(app)
 rules.add_to(app)
 
 

@@ -1,0 +1,156 @@
+"""Gradients of a patch's ops against float64, of the whole model against checkpointing and a float64 model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from graphdiff.verify.model import Check
+
+HALF_ULP = 2.0**-8
+"""Relative error of one rounding to bfloat16, at most; gradients are rounded once, at the region's inputs."""
+
+TOLERANCE = 2 * HALF_ULP
+"""A norm-wise error of two such roundings: one at the output, one where autograd adds two uses."""
+
+F64 = torch.float64
+
+
+# ---- the ops in real arithmetic: no rounding anywhere
+def _normed(x: torch.Tensor, eps: float) -> torch.Tensor:
+    return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+
+
+def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, -1)
+    return x * cos.unsqueeze(1) + torch.cat((-b, a), -1) * sin.unsqueeze(1)
+
+
+def _qk_norm_rope(q, k, qw, kw, cos, sin, eps):
+    return tuple(_rotated(_normed(x.transpose(1, 2), eps) * w, cos, sin) for x, w in ((q, qw), (k, kw)))
+
+
+def _rope(q, k, cos, sin):
+    return tuple(_rotated(x.transpose(1, 2), cos, sin) for x in (q, k))
+
+
+def _swiglu(gate, up):
+    return (gate * torch.sigmoid(gate) * up,)
+
+
+def _input_norm(d, o, r, w, eps):
+    return d + (o + r), _normed(d + (o + r), eps) * w
+
+
+def _final_norm(d, o, r, w, eps):
+    return (_normed(d + (o + r), eps) * w,)
+
+
+def _post_attention_norm(o, r, w, eps):
+    return (_normed(o + r, eps) * w,)
+
+
+def _cases(config: dict[str, Any], ops: Any) -> dict[str, tuple[Callable, Callable, list[torch.Tensor]]]:
+    """op -> (the package's, the one in real arithmetic, inputs that take a gradient first)."""
+    torch.manual_seed(0)
+    tokens, hidden, heads = 7, config["hidden_size"], config["num_attention_heads"]
+    kv, width = config["num_key_value_heads"] or heads, config["head_dim"] or hidden // heads
+    eps, addends = config["rms_norm_eps"], getattr(ops.plain, "ADDENDS", 3)
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.randn(shape).bfloat16()
+
+    def norm(n: int) -> torch.Tensor:
+        return (1 + 0.1 * torch.randn(n)).bfloat16()
+
+    q, k = numbers(2, tokens, heads, width), numbers(2, tokens, kv, width)
+    angle = torch.rand(2, tokens, width // 2).repeat(1, 1, 2) * 6
+    cos, sin = angle.cos().bfloat16(), angle.sin().bfloat16()
+    streams = [numbers(2, tokens, hidden) for _ in range(addends)]
+    while len(streams) < 3:  # two addends: the inner sum is one of them
+        streams.append(torch.zeros(2, tokens, hidden).bfloat16())
+    cases = {
+        "qk_norm_rope": (lambda *a: ops.qk_norm_rope(*a, cos, sin, eps), lambda *a: _qk_norm_rope(*a, cos.to(F64), sin.to(F64), eps),
+                         [q, k, norm(width), norm(width)]),
+        "rope": (lambda *a: ops.rope(*a, cos, sin), lambda *a: _rope(*a, cos.to(F64), sin.to(F64)), [q, k]),
+        "swiglu": (ops.swiglu, _swiglu, [numbers(2, tokens, config["intermediate_size"]) for _ in range(2)]),
+        "input_norm": (lambda *a: ops.input_norm(a[:addends], a[3], eps), lambda *a: _input_norm(*a, eps), [*streams, norm(hidden)]),
+        "final_norm": (lambda *a: ops.final_norm(a[:addends], a[3], eps), lambda *a: _final_norm(*a, eps), [*streams, norm(hidden)]),
+        "post_attention_norm": (lambda *a: ops.post_attention_norm(*a, eps)[:1], lambda *a: _post_attention_norm(*a, eps),
+                                [streams[0], streams[1], norm(hidden)]),
+    }
+    return {name: case for name, case in cases.items() if hasattr(ops, name)}
+
+
+def check_ops(config: dict[str, Any], ops: Any, names: list[str]) -> Check:
+    """Every op's gradients against float64 autograd of the same function without any rounding."""
+    errors: dict[str, float] = {}
+    for name, (own, exact, inputs) in _cases(config, ops).items():
+        if name not in names:
+            continue
+        one = [x.clone().requires_grad_() for x in inputs]
+        two = [x.to(F64).requires_grad_() for x in inputs]
+        got, wanted = own(*one), exact(*two)
+        got = got if isinstance(got, tuple) else (got,)
+        seeds = [torch.randn(y.shape).bfloat16() for y in got]
+        grads = torch.autograd.grad(got, one, seeds, allow_unused=True)
+        reference = torch.autograd.grad(wanted, two, [s.to(F64) for s in seeds])
+        errors[name] = max(_distance(g, r) for g, r in zip(grads, reference, strict=True) if g is not None)
+    worst = max(errors, key=errors.get) if errors else ""
+    ok = all(e <= TOLERANCE for e in errors.values()) if errors else None
+    return Check(name="gradients of the ops", ok=ok, numbers={"relative_error": errors, "tolerance": TOLERANCE},
+                 detail=f"{len(errors)} ops against float64; largest relative error {errors[worst]:.2g} ({worst}), at most {TOLERANCE:.2g} allowed"
+                 if errors else "no op has a reference")
+
+
+def _distance(x: torch.Tensor, wanted: torch.Tensor) -> float:
+    return ((x.to(F64) - wanted).norm() / wanted.norm().clamp_min(1e-300)).item()
+
+
+# ---- the whole model
+def gradients(model: Any, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Gradient of the next-token loss by parameter."""
+    model.zero_grad(set_to_none=True)
+    logits = model(input_ids=ids, use_cache=False).logits
+    logits = logits.float() if logits.dtype != F64 else logits
+    torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+    found = {name: p.grad.detach().clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+def check_checkpointing(model: Any, ids: torch.Tensor) -> Check:
+    """Both kinds of activation checkpointing give the gradients that none gives, bit for bit."""
+    plain = gradients(model, ids)
+    differing: dict[str, int] = {}
+    for reentrant in (False, True):
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+        if reentrant:
+            model.enable_input_require_grads()
+        try:
+            other = gradients(model, ids)
+        finally:
+            model.gradient_checkpointing_disable()
+            if reentrant:
+                model.disable_input_require_grads()
+        differing["reentrant" if reentrant else "non-reentrant"] = sum(not torch.equal(plain[n], other.get(n, torch.empty(0))) for n in plain)
+    bad = [name for name, n in differing.items() if n]
+    return Check(name="checkpointing", ok=not bad, numbers=differing,
+                 detail=f"gradients of {len(plain)} parameters are the same bits with both kinds" if not bad else
+                 "; ".join(f"{name}: {differing[name]} of {len(plain)} parameters' gradients differ" for name in bad))
+
+
+def check_model(patched: dict[str, torch.Tensor], original: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> Check:
+    """The patched model's gradients are no further from a float64 model's than the unpatched one's."""
+    def error(found: dict[str, torch.Tensor]) -> float:
+        apart = sum((found[n].to(F64) - g.to(F64)).pow(2).sum() for n, g in exact.items())
+        return (apart / sum(g.to(F64).pow(2).sum() for g in exact.values())).sqrt().item()
+
+    missing = sorted(set(original) - set(patched))
+    before, after = error(original), error(patched) if not missing else float("nan")
+    ok = not missing and after <= 1.25 * before
+    return Check(name="gradients of the model", ok=ok, numbers={"error_before": before, "error_after": after},
+                 detail=f"{len(missing)} parameters have no gradient, {missing[0]} among them" if missing else
+                 f"relative error against a float64 model {after:.3g}, {before:.3g} without the patch")

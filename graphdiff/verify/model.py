@@ -1,0 +1,52 @@
+"""What verifying found, as data, and how a person reads it."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import msgspec
+
+SCHEMA = 1
+
+
+class Check(msgspec.Struct, kw_only=True):
+    """One claim. ok: None if it could not be tried here, and `detail` says why."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    numbers: dict[str, Any] = {}
+
+
+class Verification(msgspec.Struct, kw_only=True):
+    """Everything one run of `verify` found."""
+
+    schema: int = SCHEMA
+    graphdiff: str
+    package: str
+    model: str
+    parts: list[str]
+    checks: list[Check] = []
+    notes: list[str] = []
+
+    @property
+    def exit_status(self) -> int:
+        return 1 if any(c.ok is False for c in self.checks) else 0
+
+
+def as_json(found: Verification) -> bytes:
+    data = {**msgspec.to_builtins(found), "exit_status": found.exit_status}
+    return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
+
+
+def as_text(found: Verification) -> str:
+    words = {True: "proved", False: "FAILED", None: "not tried"}
+    width = max(len(c.name) for c in found.checks)
+    lines = [f"{found.package} on {found.model}: {', '.join(found.parts)}"]
+    for c in found.checks:
+        lines += textwrap.wrap(f"{words[c.ok]:9}  {c.name:{width}}  {c.detail}", 110, subsequent_indent=" " * (width + 13))
+    lines += [line for note in found.notes for line in textwrap.wrap(note, 110)]
+    failed = sum(c.ok is False for c in found.checks)
+    lines.append(f"{failed} of {len(found.checks)} checks failed; exit status {found.exit_status}" if failed else "all checks passed; exit status 0")
+    return "\n".join(lines) + "\n"
