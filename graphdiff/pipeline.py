@@ -79,7 +79,9 @@ def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, p
 
     from graphdiff.store import read_capture
 
-    kind, _, name = spec.partition(":")
+    kind, colon, name = spec.partition(":")
+    if kind in ("vllm", "transformers") and colon and not name:
+        raise GraphdiffError(f"{spec} names no model", fix=f"write {kind}:MODEL, for example {kind}:qwen3-tiny")
     if kind in ("vllm", "transformers") and name:
         with tempfile.TemporaryDirectory(prefix="graphdiff-") as folder:
             file = Path(folder) / f"{kind}.capture"

@@ -54,7 +54,7 @@ def load_attribute(spec: str) -> tuple[Callable[..., Any], Path]:
     module = importlib.util.module_from_spec(module_spec)
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise GraphdiffError(f"{file} does not import: {type(error).__name__}: {error}", fix="run it with python first") from error
     if not callable(getattr(module, name, None)):
         raise GraphdiffError(f"{file} has no function {name}", fix="check the name")
@@ -71,7 +71,7 @@ def load_function(spec: str, inputs: str, seed: int) -> Function:
     torch.manual_seed(seed)
     try:
         args = make(seed)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise GraphdiffError(f"{inputs} raised {type(error).__name__}: {error}", fix="it is called with the seed") from error
     args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     try:
@@ -108,7 +108,7 @@ def record_function(function: Function) -> tuple[Builder, list[str], list[str]]:
             out = function.call(*args)
     except GraphdiffError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise GraphdiffError(f"{function.file}:{function.name} raised {type(error).__name__}: {error}",
                              fix="run it on its inputs first") from error
     tensors = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]

@@ -75,11 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = typer.main.get_command(app).main(args=given, prog_name="graphdiff", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
-    except (BrokenPipeError, SystemExit):
-        # The reader of our output has gone away (typer exits by itself then): nobody to tell, and nothing failed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, BrokenPipeError) or isinstance(error, SystemExit) and isinstance(error.__context__, OSError):
+            # The reader of our output has gone away (typer exits by itself then): nobody to tell, and nothing failed.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return 0
         if debug:
             import traceback
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _explain(error: Exception) -> None:
+def _explain(error: BaseException) -> None:
     """One line on what went wrong; for usage errors the one that the command line library knows to say."""
     usage_error = typer.BadParameter.__mro__[1]  # typer does not export it
     if isinstance(error, usage_error):
@@ -109,5 +109,6 @@ def _explain(error: Exception) -> None:
 
 
 def _say(message: str) -> None:
+    message = "".join(c if c.isprintable() else "?" for c in message)
     encoding = sys.stderr.encoding or "utf-8"
     print(f"graphdiff: {message}".encode(encoding, "replace").decode(encoding), file=sys.stderr)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from graphdiff.compare.leaves import find_rounded_leaves
@@ -9,6 +11,11 @@ from graphdiff.compare.side import Side
 from graphdiff.errors import GraphdiffError
 from graphdiff.probe import ProbeData, probe
 from graphdiff.store import Capture
+
+
+MOST_ELEMENTS = 1 << 29
+"""Elements that evaluating one side may compute and read, all its ops together. 36 layers of an 8B model on 8 tokens
+have a third of it; a file of a kilobyte can claim any number."""
 
 
 def check_comparable(inference: Capture, training: Capture) -> None:
@@ -21,7 +28,11 @@ def check_comparable(inference: Capture, training: Capture) -> None:
     for name, header, capture in (("inference", one, inference), ("training", two, training)):
         if capture.probe is None:
             raise GraphdiffError(f"the {name} capture was never probed", where=header.model.name, fix="capture it again")
+        check_size(capture, name)
     if all(functions):
+        if one.probe.seed != two.probe.seed:
+            raise GraphdiffError("the functions were captured with inputs of different seeds",
+                                 where=f"{one.probe.seed} and {two.probe.seed}", fix="capture both with the same --seed")
         return
     if one.model.fingerprint != two.model.fingerprint:
         raise GraphdiffError("the captures are of different models or weights", where=f"{one.model.name} and {two.model.name}",
@@ -29,6 +40,23 @@ def check_comparable(inference: Capture, training: Capture) -> None:
     if (one.probe.tokens, one.probe.positions) != (two.probe.tokens, two.probe.positions):
         raise GraphdiffError("the captures were probed with different tokens",
                              where=f"{len(one.probe.tokens)} and {len(two.probe.tokens)} tokens", fix="capture both sides with the same --tokens")
+
+
+def check_size(capture: Capture, name: str = "") -> None:
+    """Raises GraphdiffError where evaluating the program would take unreasonable memory."""
+    total = 0
+    for n, node in enumerate(capture.program.nodes):
+        if n in capture.probe.pins or node.op == "leaf" and n not in capture.program.data:
+            continue
+        total += node.size
+        if node.op != "leaf" and node.op != "mm":  # products read their weights a slice at a time
+            total += sum(math.prod(o.shape) for o in node.operands)
+        if node.op == "attention":
+            total += math.prod(node.operands[0].shape[:-1]) * node.operands[1].shape[-2]
+    total += sum(math.prod(o.operand.shape) for o in capture.program.outputs)
+    if total > MOST_ELEMENTS:
+        raise GraphdiffError(f"the {name} capture has ops over {total} elements, more than can be compared ({MOST_ELEMENTS})",
+                             where=capture.header.model.name, fix="capture fewer layers or tokens (--layers, --tokens)")
 
 
 def sides_of(inference: Capture, training: Capture) -> tuple[Side, Side, dict[int, np.ndarray]]:

@@ -109,13 +109,14 @@ class Evaluation:
             pinned = self.options.pins[n].reshape(-1)
             return pinned.astype(self.options.precision, copy=False)
         if node.op == "const":
-            return np.full(1, node.attrs["value"], self.options.precision)
+            with np.errstate(over="ignore"):
+                return np.full(1, node.attrs["value"], np.float64).astype(self.options.precision)
         if node.op == "leaf" or n in self.bits:
             return self.leaf(n)
         if node.op == "round":
             x = self.operand(n, 0)
             return self.rounded(x, node.dtype, node.attrs.get("mode", "rne")).reshape(-1)
-        if node.op == "mm" and any(self._is_big_leaf(m) for m in node.operands[1].nodes):
+        if node.op == "mm" and len(node.operands[1].nodes) == 1 and self._is_big_leaf(node.operands[1].nodes[0]):
             return self._mm_in_chunks(n).reshape(-1)
         if node.op == "opaque":
             raise GraphdiffError(f"{node.attrs.get('name', 'an opaque op')} cannot be evaluated",
@@ -128,6 +129,8 @@ class Evaluation:
         return self.read(self.program.nodes[n].operands[slot], (n, slot))
 
     def rounded(self, x: np.ndarray, dtype: str, mode: str) -> np.ndarray:
+        if self.options.rounding and mode == "stochastic":
+            raise GraphdiffError("stochastic rounding has no single answer", fix="capture with rounding to nearest even")
         return round_to(x, dtype, mode) if self.options.rounding else x
 
     def leaf(self, n: int) -> np.ndarray:
@@ -149,7 +152,7 @@ class Evaluation:
         return raw.astype(np.float64) if dtype in ("float32", "float64") else decode_table(dtype)[raw]
 
     def _mm_in_chunks(self, n: int) -> np.ndarray:
-        """[M, K] @ [K, N] with a big leaf of shape [K, N] (any strides), upcast a slice of N at a time."""
+        """[..., M, K] @ [..., K, N] with a big leaf on the right (any strides), upcast a slice of N at a time."""
         node = self.program.nodes[n]
         a = self.operand(n, 0).astype(np.float64, copy=False)
         right = node.operands[1]
@@ -158,7 +161,7 @@ class Evaluation:
         columns = raw.shape[-1]
         step = max(1, CHUNK // max(1, raw.shape[-2]))
         dtype = self.program.nodes[leaf].dtype
-        out = np.empty((*a.shape[:-1], columns), np.float64)
+        out = np.empty((*np.broadcast_shapes(a.shape[:-2], raw.shape[:-2]), a.shape[-2], columns), np.float64)
         for start in range(0, columns, step):
             piece = np.ascontiguousarray(raw[..., start:start + step].swapaxes(-1, -2))
             out[..., start:start + step] = np.matmul(a, self.leaf_chunk(piece, dtype).swapaxes(-1, -2))

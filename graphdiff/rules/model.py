@@ -132,9 +132,9 @@ def _rule(path: Path, definitions: dict[str, Definition]) -> Rule:
         return GraphdiffError(f"rule {data.id!r}: {what}", where=str(path), fix=fix)
 
     if data.id != path.stem or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", data.id):
-        raise wrong("its id is not its file's name in kebab-case")
+        raise wrong("its id is not the name of its file, in kebab-case")
     if not data.fires or not data.silent:
-        raise wrong("it needs an example that fires it and one that does not")
+        raise wrong("it needs an example that fires it and one that does not fire it")
     if not data.references:
         raise wrong("it has no reference")
     roles, parsed = [], {}

@@ -27,6 +27,9 @@ from graphdiff.program.ops import COMMUTATIVE, KIND
 LARGEST = 20_000
 """Characters of one pattern; longer ones are a mistake."""
 
+DEEPEST = 60
+"""Calls inside each other."""
+
 
 class Kind(NamedTuple):
     """`:name(argument)` behind a variable."""
@@ -114,7 +117,7 @@ class _Parser:
             raise GraphdiffError(f"a pattern of {len(text)} characters", where=where, fix=f"at most {LARGEST}")
         self.text, self.definitions, self.bound, self.where, self.open_names = text, definitions, bound, where, open_names
         self.tokens = self._tokens(text)
-        self.place = 0
+        self.place = self.depth = 0
 
     def whole(self) -> Pattern:
         found = self._pattern()
@@ -171,10 +174,14 @@ class _Parser:
         name = self._take()["word"]
         if not name:
             raise self._error("an op's name must follow '('")
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise self._error(f"more than {DEEPEST} calls inside each other")
         arguments = []
         while not self._peek(")"):
             arguments.append(self._pattern())
         self.place += 1
+        self.depth -= 1
         if name in self.definitions:
             return self._expand(name, arguments)
         ops = tuple(name.split("|"))

@@ -7,6 +7,7 @@ import numpy as np
 
 from graphdiff.probe.types import ProbeData
 from graphdiff.program import Node, Output
+from graphdiff.program.dtypes import LOW, MODES
 from graphdiff.store.container import ArrayReader, ArrayWriter, LazyDict
 from graphdiff.store.validate import Invalid
 
@@ -76,10 +77,23 @@ def _check_values(arrays: dict[str, np.ndarray], parts: ProbeParts, nodes: list[
     for name in ("value_sketch", "value_state", "exact_slot", "live"):
         if len(arrays[name]) != len(nodes):
             raise Invalid(f"probe {name} has {len(arrays[name])} entries for {len(nodes)} nodes")
+    hashes, sizes = arrays["hashes"], np.diff(offsets)
+    rising = hashes[1:] > hashes[:-1]
+    rising[offsets[1:-1][(offsets[1:-1] > 0) & (offsets[1:-1] < len(hashes))] - 1] = True  # from one sketch to the next
+    if not rising.all() or (hashes > np.repeat(arrays["thresholds"], sizes)).any():
+        raise Invalid("the probe's sketches are not sorted, or go beyond their thresholds")
+    for formats, events in parts.states:
+        if not LOW.issuperset(formats) or any(not _is_event(e) for e in events):
+            raise Invalid("the probe names a rounding there is none of")
     _within("value_sketch", arrays["value_sketch"], -1, sketches)
     _within("value_state", arrays["value_state"], -1, len(parts.states))
     _within("exact_slot", arrays["exact_slot"], -1, np.array([len(n.operands) for n in nodes], np.int64))
     _within("live", arrays["live"], 0, np.array([n.size for n in nodes], np.int64) + 1)
+
+
+def _is_event(name: str) -> bool:
+    dtype, _, mode = name.partition(":")
+    return dtype in LOW and (mode in MODES if ":" in name else True)
 
 
 def _check_reads(reads: dict[str, np.ndarray], sketches: int, states: int, nodes: list[Node], outputs: int) -> None:

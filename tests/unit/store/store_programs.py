@@ -58,11 +58,13 @@ def random_probe(program: Program, seed: int) -> ProbeData:
     n, sketches = len(program.nodes), 5
     sizes = rng.integers(0, 9, sketches)
     hashes = np.concatenate([np.sort(rng.integers(0, 1 << 63, s).astype(np.uint64) * np.uint64(2)) for s in sizes])
+    ends = np.cumsum(sizes)
+    thresholds = np.array([hashes[e - 1] if s else 2**64 - 1 for s, e in zip(sizes, ends)], np.uint64)
     reads = [(i, s) for i, node in enumerate(program.nodes) for s in range(len(node.operands))]
     reads += [(-1 - i, 0) for i in range(len(program.outputs))]
     count = len(reads)
     return ProbeData(
-        hashes=hashes, offsets=np.concatenate(([0], np.cumsum(sizes))), thresholds=rng.integers(0, 1 << 63, sketches).astype(np.uint64),
+        hashes=hashes, offsets=np.concatenate(([0], np.cumsum(sizes))), thresholds=thresholds,
         value_sketch=rng.integers(-1, sketches, n).astype(np.int32), value_state=rng.integers(-1, 2, n).astype(np.int32),
         exact_slot=np.full(n, -1, np.int8), live=np.array([node.size for node in program.nodes]),
         reads={"consumer": np.array([c for c, _ in reads], np.int32), "slot": np.array([s for _, s in reads], np.int32),
