@@ -44,13 +44,15 @@ def check_comparable(inference: Capture, training: Capture) -> None:
 
 def check_size(capture: Capture, name: str = "") -> None:
     """Raises GraphdiffError where evaluating the program would take unreasonable memory."""
-    total = 0
-    for n, node in enumerate(capture.program.nodes):
+    total, nodes = 0, capture.program.nodes
+    for n, node in enumerate(nodes):
         if n in capture.probe.pins or node.op == "leaf" and n not in capture.program.data:
             continue
         total += node.size
-        if node.op != "leaf" and node.op != "mm":  # products read their weights a slice at a time
-            total += sum(math.prod(o.shape) for o in node.operands)
+        for operand in node.operands:
+            size, whole = math.prod(operand.shape), sum(nodes[m].size for m in operand.nodes if nodes[m].op == "leaf")
+            if node.op != "mm" or size > whole:  # products read their weights a slice at a time
+                total += size
         if node.op == "attention":
             total += math.prod(node.operands[0].shape[:-1]) * node.operands[1].shape[-2]
     total += sum(math.prod(o.operand.shape) for o in capture.program.outputs)
