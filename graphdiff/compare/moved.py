@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from graphdiff.compare.overlap import Overlap
+from graphdiff.compare.overlap import Overlap, members
 from graphdiff.compare.side import Side, base_format
 
 NEARLY = 0.1
@@ -212,13 +212,13 @@ def _share(p: Pairing, row: int, unrounded: list[int], rounded: list[int], event
         # The same output by position, but no number in common: all of it is what the other side has there.
         return 1.0
     for r in _own_unrounded(p, row, event, never=not rounded):
-        there[np.isin(mine, own.hashes(own.sketch[r]))] = 0
+        there[members(mine, own.hashes(own.sketch[r]))] = 0
     return float(there.mean())
 
 
 def _times(side: Side, hashes: np.ndarray, rows: list[int]) -> np.ndarray:
     """How many of the rows read each element."""
-    return sum((np.isin(hashes, side.hashes(side.sketch[r])) for r in rows), np.zeros(hashes.size))
+    return sum((members(hashes, side.hashes(side.sketch[r])) for r in rows), np.zeros(hashes.size))
 
 
 def _own_unrounded(p: Pairing, row: int, event: str, never: bool) -> list[int]:

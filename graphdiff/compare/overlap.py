@@ -73,13 +73,29 @@ def held_together(own: Side, sketch: int, other: Side, sketches: list[int]) -> f
     limit = min(own.data.thresholds[sketch], *(other.data.thresholds[s] for s in sketches))
     mine = own.hashes(sketch)
     mine = mine[mine <= limit]
-    return float(np.isin(mine, np.concatenate([other.hashes(s) for s in sketches])).mean()) if mine.size else 1.0
+    held = np.zeros(mine.size, bool)
+    for s in sketches:
+        held |= members(mine, other.hashes(s))
+    return float(held.mean()) if mine.size else 1.0
+
+
+def members(hashes: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """np.isin for sorted `among`."""
+    if among.size == 0:
+        return np.zeros(hashes.size, bool)
+    return among[np.minimum(np.searchsorted(among, hashes), among.size - 1)] == hashes
 
 
 def _below(side: Side, sketches: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Number of hashes of each sketch up to a limit."""
-    full = side.data.offsets[sketches + 1] - side.data.offsets[sketches]
-    result = full.copy()
-    for i in np.flatnonzero(limits < side.data.thresholds[sketches]):
-        result[i] = np.searchsorted(side.hashes(int(sketches[i])), limits[i], "right")
+    low, high = side.data.offsets[sketches], side.data.offsets[sketches + 1]
+    start = low.copy()
+    cut = np.flatnonzero(limits < side.data.thresholds[sketches])
+    lower, upper, limits = low[cut], high[cut].copy(), limits[cut]
+    while (open_ := lower < upper).any():  # all bisections at once
+        middle = (lower + upper) // 2
+        inside = open_ & (side.data.hashes[np.minimum(middle, side.data.hashes.size - 1)] <= limits)
+        lower, upper = np.where(inside, middle + 1, lower), np.where(open_ & ~inside, middle, upper)
+    result = high - start
+    result[cut] = lower - start[cut]
     return result

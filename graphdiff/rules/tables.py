@@ -44,6 +44,8 @@ def _by_making(g: ValueGraph, b: int) -> str:
 
 def _half(g: ValueGraph, o: Operand) -> str:
     """One table of both, cosines in the left half of its rows (vLLM's cos_sin_cache)."""
+    while len(o.nodes) == 1 and o.form == "whole" and g.side.is_exact(o.nodes[0]) and g.program.nodes[o.nodes[0]].operands:
+        o = g.program.nodes[o.nodes[0]].operands[0]  # through the cast
     if len(o.nodes) != 1 or o.form == "whole":
         return ""
     shape = g.program.nodes[o.nodes[0]].shape

@@ -24,7 +24,7 @@ def short_name(graph: ValueGraph, label: str, found: Found) -> str:
     node, site = graph.program.nodes[b], graph.program.site(b)
     if node.op == "const":
         return number(node.attrs["value"])
-    own = _leaf_name(str(node.attrs.get("name", ""))) if node.kind == "leaf" else module_name(site.module)
+    own = _leaf_name(str(node.attrs.get("name", ""))) if node.kind == "leaf" else module_name(site.module) or _linear(graph, b)
     if len(label) > 1 and _is_part(graph, found):
         return label
     if own in ("qkv", "qkv_proj") and found.operand is not None:
@@ -44,7 +44,21 @@ def module_name(path: str) -> str:
     return "" if CONTAINER.fullmatch(last) else SUFFIX.sub("", last) or last
 
 
+def _linear(graph: ValueGraph, b: int) -> str:
+    """A product with a named weight, called after it: `qkv`."""
+    if graph.program.nodes[b].op != "mm":
+        return ""
+    for leaf in graph.reads(b)[1][1]:
+        name, dot, _ = _leaf_name(str(graph.program.nodes[leaf].attrs.get("name", ""))).rpartition(".")
+        if dot:
+            return SUFFIX.sub("", name) or name
+    return ""
+
+
 def _leaf_name(name: str) -> str:
+    """`model.layers.0.self_attn.q_proj.weight`, or Dynamo's spelling of it -> `q_proj.weight`."""
+    if dynamo := re.fullmatch(r".*_modules_(\w+?)_parameters_(\w+?)_*", name):
+        name = f"{dynamo[1]}.{dynamo[2]}"
     parts = name.split(".")
     if len(parts) > 1 and parts[-1] in ("weight", "bias"):
         return f"{parts[-2]}.{parts[-1]}"
@@ -115,6 +129,8 @@ def generic_name(graph: ValueGraph, bases: tuple[int, ...]) -> str:
         return name
     if node.op in ("mm", "embedding") and (name := graph.program.site(b).module.rpartition(".")[2]):
         return f"{name}(...)"
+    if node.op == "mm" and (name := _linear(graph, b)):
+        return f"{name}_proj(...)" if name in ("qkv", "q", "k", "v", "o", "gate", "up", "gate_up", "down") else f"{name}(...)"
     if node.op == "attention":
         return "attention output"
     if text := source_text(graph, b):
