@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphdiff.capture.function import Function, Recorded
 from graphdiff.errors import GraphdiffError
+
+if TYPE_CHECKING:
+    from graphdiff.capture.inductor.native import NativeCode
 
 
 def record_compiled(function: Function, target: str) -> Recorded:
     """Compile for `target` (no GPU needed, nothing runs there), lower the text on the function's own inputs.
 
-    Raises GraphdiffError if it does not compile, or its code has a construct with no lowering.
+    `native` is this machine: Inductor's C++ code. Raises GraphdiffError if it does not compile, or its code has a
+    construct with no lowering.
     """
+    if target == "native":
+        return record_native(function)
     from torch.utils._pytree import tree_leaves
 
     from graphdiff.capture.inductor import cuda_code_for_function
@@ -28,6 +34,30 @@ def record_compiled(function: Function, target: str) -> Recorded:
                                              kernel_sources=code.kernel_sources)
     _reorder_outputs(program, code)
     return Recorded(program, bits, f"torch.compile, Inductor code for {target}", target, (), {"output_code": code.text})
+
+
+def record_native(function: Function) -> Recorded:
+    """As this machine's Inductor compiles it: C++ loops."""
+    from graphdiff.capture.inductor.native import native_code_for_function
+
+    native = native_code_for_function(function.call, function.args)
+    program, bits = program_from_native(native, function)
+    return Recorded(program, bits, "torch.compile, Inductor's C++ code", "native", (), {"output_code": native.code.text})
+
+
+def program_from_native(native: NativeCode, function: Function) -> tuple[Any, dict]:
+    """Lower native code on the inputs of the function it was made from."""
+    from torch.utils._pytree import tree_leaves
+
+    from graphdiff.lower.inductor.context import SourcePosition
+    from graphdiff.lower.inductor_cpp import program_from_cpp_code
+
+    flat, names = tree_leaves(function.args), _names(function)
+    inputs = [_input(item, flat, names) for item in native.inputs]
+    sources = {name: SourcePosition(file=file, line=line) for name, (file, line) in native.sources.items()}
+    program, bits = program_from_cpp_code(native.code, inputs, name="output_code", sources=sources, modules=native.modules)
+    _reorder_outputs(program, native)
+    return program, bits
 
 
 def _names(function: Function) -> list[str]:

@@ -20,7 +20,9 @@ from torch.utils._pytree import tree_leaves
 from graphdiff.capture.fx_sources import dotted_name, layer_position, model_position, module_paths, source_positions
 from graphdiff.capture.inductor.code import CodeInput, FunctionOutput, OutputCode
 from graphdiff.capture.inductor.device_guard import install_noop_cuda_guard
+from graphdiff.capture.inductor.native import NativeCode
 from graphdiff.capture.inductor.targets import Target
+from graphdiff.capture.inductor.torch_2_13_cpp import NativeRecorder, recording
 from graphdiff.capture.inductor.torch_2_13_device import Recorder, WrittenGraph, fake_device
 from graphdiff.capture.inductor.torch_2_13_move import moved_aten, moved_to_cuda, refuse_constants
 from graphdiff.errors import GraphdiffError
@@ -80,6 +82,42 @@ def code_for_function(
         backward=_backward_code(backward[0], target, origins) if backward else None,
         **origins,
     )
+
+
+def native_code_for_function(
+    fn: Callable[..., Any], inputs: Sequence[Any], config_patches: dict[str, Any], run: bool
+) -> NativeCode:
+    """Code for this machine; see `native.native_code_for_function`."""
+    traced = _trace(fn, inputs, False)
+    recorder, context = NativeRecorder(run), TracingContext(FakeTensorMode())
+    options = {"force_disable_caches": True, "fx_graph_cache": False, "cpp_wrapper": False, **config_patches}
+    results: list[Any] = []
+    with torch.inference_mode(False), torch.no_grad(), recording(recorder), inductor_options.patch(options):
+        with tracing(context):
+            compiled = _run_inductor(traced.graph, list(traced.values))
+        if run:
+            results = list(compiled(*[_fresh(v) for v in traced.values]))
+    if len(recorder.codes) != 1:
+        raise GraphdiffError(
+            f"Inductor wrote {len(recorder.codes)} graphs for one function",
+            where=_name(fn),
+            fix="capture a part of the function that compiles to one graph",
+        )
+    first = context.fw_metadata.num_mutated_inp_runtime_indices if context.fw_metadata else 0
+    origins = _origins(traced.graph.graph)
+    return NativeCode(
+        code=recorder.codes[0],
+        inputs=_bound_inputs(fn, inputs, traced),
+        outputs=[FunctionOutput("output", first + o.position) if o.kind == "output" else o for o in traced.outputs],
+        sources=origins["sources"],
+        modules=origins["modules"],
+        results=[results[o.position] for o in traced.outputs if o.kind == "output"] if run else [],
+        runs=recorder.runs,
+    )
+
+
+def _fresh(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 # ---- compiling under a device that is not there
@@ -145,17 +183,17 @@ def _boxed(graph: torch.fx.GraphModule) -> Callable[..., Any]:
     return run
 
 
-def _run_inductor(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> None:
+def _run_inductor(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Callable[..., Any]:
     from torch._inductor.compile_fx import compile_fx
 
     try:
-        compile_fx(graph, inputs, **options)
+        return compile_fx(graph, inputs, **options)
     except GraphdiffError:
         raise
     except Exception as error:
         message = str(error).strip().splitlines() or [type(error).__name__]
         raise GraphdiffError(
-            f"Inductor cannot write CUDA code for this graph: {message[0][:LONGEST_MESSAGE]}",
+            f"Inductor cannot write code for this graph: {message[0][:LONGEST_MESSAGE]}",
             where=f"torch {torch.__version__}",
             fix="see the traceback with --debug; an op that needs a real device cannot be captured without one",
         ) from error

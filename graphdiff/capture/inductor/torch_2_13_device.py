@@ -50,10 +50,15 @@ class Recorder:
                 kernel_sources=self.kernel_sources,
             )
         )
-        module = types.ModuleType("graphdiff_output_code")
-        module.__file__ = "/dev/null"
-        module.__dict__.update(call=_never_run, key="", cache_key="", cache_path="/dev/null", value=written.value)
-        return module
+        return unloaded_module(written.value)
+
+
+def unloaded_module(text: str) -> types.ModuleType:
+    """What Inductor takes for the module of its output code, and cannot run."""
+    module = types.ModuleType("graphdiff_output_code")
+    module.__file__ = "/dev/null"
+    module.__dict__.update(call=_never_run, key="", cache_key="", cache_path="/dev/null", value=text)
+    return module
 
 
 @contextlib.contextmanager
@@ -171,7 +176,7 @@ def _forget_device() -> None:
 
 
 def _never_run(*args: Any, **kwargs: Any) -> None:
-    raise AssertionError("code for a device that is not there was called")
+    raise AssertionError("code that was only written was called")
 
 
 def _dynamo_nodes(schedule: Any) -> list[str]:

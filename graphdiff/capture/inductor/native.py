@@ -1,0 +1,41 @@
+"""Native (CPU) code of Inductor, as data. All private API of torch lies in `torch_2_13_cpp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphdiff.capture.inductor.code import CodeInput, FunctionOutput
+from graphdiff.lower.inductor_cpp import CppCode
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """What a kernel really did: its arguments before and after (tensors and sizes, copied)."""
+
+    name: str
+    before: list[Any] = field(repr=False)
+    after: list[Any] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class NativeCode:
+    """As OutputCode, for this machine. `results` (the tensors the function really returned) and `runs` (of each
+    kernel, in order) are there if it ran."""
+
+    code: CppCode
+    inputs: list[CodeInput]
+    outputs: list[FunctionOutput]
+    sources: dict[str, tuple[str, int]]
+    modules: dict[str, str]
+    results: list[Any] = field(default_factory=list, repr=False)
+    runs: list[KernelRun] = field(default_factory=list, repr=False)
+
+
+def native_code_for_function(fn: Callable[..., Any], inputs: Sequence[Any], *, config_patches: dict[str, Any] | None = None,
+                             run: bool = False) -> NativeCode:
+    """Inductor's native code for `fn(*inputs)` under no_grad. With `run` it is compiled for real and run once."""
+    from graphdiff.capture.inductor.versions import backend
+
+    return backend().native_code_for_function(fn, inputs, config_patches or {}, run)
