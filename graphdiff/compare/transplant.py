@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -42,10 +43,15 @@ class Changes:
 
 
 class Bench:
-    """Both sides ready to be evaluated: schedules, skeletons (for pairing elements), pinned anchors."""
+    """Both sides ready to be evaluated: schedules, skeletons (for pairing elements), pinned anchors.
 
-    def __init__(self, diff: Diff, wide_leaves: dict[int, np.ndarray] | None = None) -> None:
-        self.diff = diff
+    anchors: "pinned" takes the probe's numbers for matmuls, attention and embeddings, the same on both sides; "computed"
+    computes them from the weights, so that a difference travels through the whole program (captures with all weights).
+    """
+
+    def __init__(self, diff: Diff, wide_leaves: dict[int, np.ndarray] | None = None,
+                 anchors: Literal["pinned", "computed"] = "pinned") -> None:
+        self.diff, self.anchors = diff, anchors
         self.inference, self.training = diff.inference.side, diff.training.side
         self.wide_leaves = wide_leaves or {}
         self.skeletons = {id(s): self._skeleton(s) for s in (self.inference, self.training)}
@@ -59,7 +65,7 @@ class Bench:
 
     def evaluation(self, side: Side, precision: type, changes: dict[Read, list[Change]] | None = None,
                    leaves: dict[int, np.ndarray] | None = None) -> Evaluation:
-        pins = dict(side.data.pins)
+        pins = dict(side.data.pins) if self.anchors == "pinned" else {}
         pins.update(leaves or {})
         return Evaluation(side.program, side.bits, Options(precision=precision, pins=pins, changes=changes or {}))
 

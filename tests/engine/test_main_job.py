@@ -95,3 +95,19 @@ def test_two_captures_of_a_side_are_equal_bytes(captures, tmp_path):
     assert (tmp_path / "hf").read_bytes() == captures.training("qwen3-tiny").path.read_bytes()
     pipeline.capture_vllm("qwen3-tiny", tmp_path / "vllm")
     assert (tmp_path / "vllm").read_bytes() == captures.engine("qwen3-tiny").path.read_bytes()
+
+
+@pytest.mark.parametrize(("name", "layers"), [("qwen3-tiny", None), ("qwen2-tiny", None), ("llama-tiny", None), ("qwen3-tiny", 16)])
+def test_the_training_program_under_the_engines_schedule_is_the_engines_program(captures, name, layers):
+    """With real weights, anchors computed and not pinned: the final hidden states of the two, bit for bit."""
+    from graphdiff.compare.diff import diff_sides
+    from graphdiff.compare.prepare import sides_of
+    from graphdiff.compare.transplant import Bench
+    from graphdiff.compare.witness import prove_program
+    from graphdiff.store import read_capture
+
+    engine, training, wide = sides_of(*(read_capture(made.weights) for made in (
+        captures.engine(name, layers=layers), captures.training(name, layers=layers))))
+    proof = prove_program(Bench(diff_sides(engine, training), wide, anchors="computed"))
+    assert proof.bitwise is True and proof.arithmetic == "float32" and proof.after.elements == 8 * 256
+    assert 0.02 < 1 - proof.before.differing / proof.before.elements < 0.25
