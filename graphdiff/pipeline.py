@@ -105,7 +105,11 @@ def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", layers: i
     """Run vLLM and write what it compiled. The capture is written by the process that holds the parameters."""
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.vllm.run import write_engine_capture
+    from graphdiff.capture.vllm.versions import installed_version
+    from graphdiff.store import check_output
 
+    check_output(output)
+    installed_version()
     reference = resolve_model(model, layers=layers, seed=seed)
     write_engine_capture(reference, Path(output), in_process=in_process, target=target, combo_kernels=combo_kernels, progress=progress,
                          options={"tokens": tokens, "keep_weights": keep_weights, "config": reference.config,
@@ -133,7 +137,9 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.probe_tokens import probe_tokens
     from graphdiff.capture.transformers import record_training
+    from graphdiff.store import check_output
 
+    check_output(output)
     reference = resolve_model(model, layers=layers, seed=seed)
     ids, positions = probe_tokens(reference.config, tokens)
     progress(f"running the training forward of {reference.name}")
@@ -146,8 +152,9 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
 def capture_function(spec: str, inputs: str, output: Path, *, compile: bool = False, target: str = "cuda:90", seed: int = 0,
                      progress: Say = _quiet) -> None:
     """Record any torch callable, eager or as Inductor compiles it."""
-    from graphdiff.store import write_capture
+    from graphdiff.store import check_output, write_capture
 
+    check_output(output)
     write_capture(Path(output), function_capture(spec, inputs, seed, compile=compile, target=target, progress=progress))
 
 

@@ -48,6 +48,9 @@ each addend and with one more rounding.""",
 }
 
 
+_POINTER = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32"}
+
+
 @dataclass(frozen=True)
 class Tensor:
     """An argument of the operator. shape: rows, heads, table, vector or carry; width: lanes of its rows."""
@@ -165,7 +168,8 @@ class _Emitter:
         meta = {
             "fingerprint": self.region.fingerprint, "modules": self.region.modules, "kernels": self.region.kernels,
             "nodes": self.region.nodes, "mirrors": [self._mirrors()], "shapes": [vars(s) for s in shapes],
-            "backward_shapes": [vars(s) for s in back_shapes], "carries": self.carries, "carried": self.carried,
+            "backward_shapes": [vars(s) for s in back_shapes],
+            "launches": {"forward": self._types(self.parts, shapes), "backward": self._types(self.back, back_shapes)}, "carries": self.carries, "carried": self.carried,
         }
         return EmittedRegion(self.name, self.region.kind, f"{self.namespace}::{self.name}", self.region.kind, forward, backward, references,
                              text + "\n", signature, meta)
@@ -235,6 +239,25 @@ class _Emitter:
         for part in parts:
             names += [part.bind[o.name] for o in (*part.outputs, *part.vectors)]
         return names
+
+    def _types(self, parts: list, shapes: list[Shape]) -> dict[str, Any]:
+        """What one needs to compile a kernel without running it: argument types, constants, warps."""
+        types: dict[str, str] = {}
+        for tensor, (part, i) in self._inputs(parts).items():
+            dtype = i.dtype or next(o.dtype for p in self.parts for o in p.outputs if p.name == part.name)
+            types[tensor] = _POINTER[dtype]
+            types |= {f"{tensor}_{s.rpartition('_')[2]}": "i32" for s in strides_of(i)}
+        for part, own in zip(parts, self.parts):
+            for o in part.outputs:
+                types[part.bind[o.name]] = _POINTER[o.dtype or own.inputs[0].dtype]
+            types |= {part.bind[o.name]: "*fp32" for o in part.vectors}
+        constants: dict[str, Any] = {}
+        for part, shape in zip(parts, shapes):
+            at = f"_{part.name.upper()}" if part.name else ""
+            constants |= {f"ROWS{at}": shape.rows, f"BLOCK{at}": shape.block}
+        if any(p.vectors for p in parts):
+            constants["WEIGHT_GRADIENT"] = True
+        return {"types": types, "constants": constants, "warps": max(s.warps for s in shapes)}
 
     # ---- signature
     def _signature(self) -> Signature:

@@ -104,6 +104,7 @@ class Writer:
             self._tile(in_memory=True)
             self.indent -= 1
             return
+        self._lanes()
         pieces = [(o, p) for o in self.part.vectors for p in o.pieces]
         for n, (_, p) in enumerate(pieces):
             self.put(f"partial_{n} = tl.zeros([1, {power_of_two(p.lanes.count)}], tl.float32)")
@@ -134,18 +135,19 @@ class Writer:
         if self.shape.form == "loop":
             self._loop(in_memory)
             return
-        for count in sorted({v.lanes for v in self._values() if v.lanes > 1}):
-            self.put(f"lane_{count} = tl.arange(0, {power_of_two(count)})[None, :]")
+        if not self.part.vectors:
+            self._lanes()
         for v in self.part.needed():
             self._value(v)
         self._stores()
 
-    def _values(self):
-        return [self.part.values[v] for v in self.part.needed()]
+    def _lanes(self) -> None:
+        for count in sorted({self.part.values[v].lanes for v in self.part.needed()} - {1}):
+            self.put(f"lane_{count} = tl.arange(0, {power_of_two(count)})[None, :]")
 
     def _rows(self, tile: str) -> None:
         part = self.part
-        self.put(f"row = {tile}.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]")
+        self.put(f"row = {tile} * ROWS + tl.arange(0, ROWS)[:, None].to(tl.int64)")
         self.put("ok = row < rows")
         self.put("token = row // heads" if part.per_head else "token = row")
         if any(i.per_head for i in part.inputs):
@@ -155,7 +157,7 @@ class Writer:
 
     def _pointwise(self) -> None:
         blocks = -(-self.part.width // self.shape.block)
-        self._rows(f"(tile // {blocks})" if blocks > 1 else "tile")
+        self._rows(f"tile // {blocks}" if blocks > 1 else "tile")
         self.put(f"lane_{self.part.width} = {f'tile % {blocks} * BLOCK + ' if blocks > 1 else ''}tl.arange(0, BLOCK)[None, :]")
         for v in self.part.needed():
             self._value(v)

@@ -33,6 +33,18 @@ class Content(msgspec.Struct):
     probe: ProbeParts | None = None
 
 
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Raises GraphdiffError if a capture cannot be written there: before the run, which may take minutes."""
+    where = os.fspath(path)
+    folder = os.path.dirname(os.path.abspath(where))
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    reason = ("it is a folder" if os.path.isdir(where) else f"{folder} is not a folder" if not os.path.isdir(folder) else
+              f"{folder} cannot be written to" if not os.access(folder, os.W_OK | os.X_OK) else "")
+    if reason:
+        raise GraphdiffError(f"the capture cannot be written: {reason}", where=where, fix="give another file as --output")
+
+
 def write_capture(path: str | os.PathLike[str], capture: Capture) -> None:
     """Equal captures give equal bytes. The file appears whole or not at all. Raises GraphdiffError."""
     where = os.fspath(path)
