@@ -10,12 +10,13 @@ TORCH_INDEX_URL ?=
 PYTEST_ARGS ?=
 export PYTHON TORCH_INDEX_URL
 
-.PHONY: help compare test venv clean
+.PHONY: help compare test venv fixtures clean
 
 help:
 	@echo "make compare   what vLLM compiles for Qwen3 against the transformers forward, into build/compare"
 	@echo "make test      the whole test suite"
 	@echo "make venv      only make or update .venv"
+	@echo "make fixtures  capture again the four models kept in fixtures/cuda-90 (a few minutes)"
 	@echo "make clean     remove build results (.venv stays)"
 
 venv:
@@ -29,6 +30,9 @@ compare: venv
 # Two workers; a file stays with one worker, so its captures are made once.
 test: venv
 	.venv/bin/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+fixtures: venv
+	.venv/bin/python tools/make_fixtures.py
 
 clean:
 	rm -rf build dist

@@ -182,8 +182,10 @@ def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False
 
 def _write(output: Path, header: Any, program: Any, bits: dict, *, keep_weights: bool, sources: dict[str, str]) -> None:
     from graphdiff.probe import probe
+    from graphdiff.program.compact import shrink_leaves
     from graphdiff.store import Capture, write_capture
 
+    shrink_leaves(program, bits)
     data = probe(program, bits, static_rule=True, pin_anchors=True)
     if keep_weights:
         program.data.update(bits)
@@ -196,7 +198,7 @@ def patch(inference: Path, training: Path, output: Path, *, report: Path | None 
 
     `report` is the comparison of the two captures, if it was kept; else they are compared. Raises GraphdiffError.
     """
-    from graphdiff.patch import plan_patch, write_package
+    from graphdiff.patch import kernels_for, ops_of, plan_patch, write_package
     from graphdiff.report.model import decode
     from graphdiff.store import read_capture
 
@@ -207,7 +209,8 @@ def patch(inference: Path, training: Path, output: Path, *, report: Path | None 
         found = _report_of(decode(_bytes(report), where=str(report)), one, two, report)
     progress("writing the package")
     plan = plan_patch(found, two.header)
-    written = write_package(plan, Path(output), found, (one.header, two.header), (_digest(inference), _digest(training)))
+    written = write_package(plan, Path(output), found, (one.header, two.header), (_digest(inference), _digest(training)),
+                            kernels_for(one, ops_of(plan), Path(output).resolve().name))
     return plan, written
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import importlib.util
 from types import ModuleType
 
 from graphdiff.errors import GraphdiffError
@@ -12,7 +13,7 @@ MODULES = {"0.32": "vllm_0_32"}
 
 def installed_version() -> str:
     """The version of vllm, whichever build of it is installed; an error if none is."""
-    for name in DISTRIBUTIONS:
+    for name in DISTRIBUTIONS if importlib.util.find_spec("vllm") else ():
         try:
             return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
