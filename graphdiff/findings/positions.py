@@ -35,7 +35,7 @@ def position(side: Side, node: int) -> model.Position:
     name = site.name if site.name and not site.name.startswith("aten.") else n.attrs.get("name", n.op)
     file, line = (site.file, site.line) if site.file else (site.code, site.code_line)
     return model.Position(node=f"%{node} {name}", kernel=site.kernel, file=file or None, line=line or None,
-                          column=site.column if site.file else None, end_column=site.end_column if site.file else None,
+                          column=site.column if site.file and site.end_column else None, end_column=site.end_column or None,
                           text=site.text)
 
 

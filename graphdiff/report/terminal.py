@@ -21,6 +21,7 @@ from graphdiff.report.verdict import worst_first
 WIDE = 76
 """Columns from which the region table shows every column."""
 
+LABEL_WIDTH = 9
 ROWS_SHOWN, DETAILS_SHOWN, ENTRIES_SHOWN = 40, 12, 10
 """Regions in the table, regions with details, lines of each list; a report of thousands stays readable."""
 
@@ -68,10 +69,11 @@ def _trust(console: Console, report: Report) -> None:
         ("training", words.side(report.training)),
         ("matched", words.matched(report)),
     ]
+    room = console.width - LABEL_WIDTH - 2
     if missing := words.not_captured(report):
-        rows.append(("not seen", words.first_of(missing)))
+        rows.append(("not seen", words.first_of(missing, room)))
     if departures := words.differences(report):
-        rows.append(("differs", words.first_of(departures)))
+        rows.append(("differs", words.first_of(departures, room)))
     console.print(_grid(rows))
     console.print(Text(words.verdict(report), style=_STYLE[report.verdict]))
 
@@ -200,7 +202,7 @@ def _some(entries: list[str], shown: int) -> str:
     return ", ".join(entries[:shown]) + more
 
 
-def _grid(rows: list[tuple[str, str | Text]], *, label_width: int = 9) -> RenderableType:
+def _grid(rows: list[tuple[str, str | Text]], *, label_width: int = LABEL_WIDTH) -> RenderableType:
     """Labels and texts side by side; long texts wrap under themselves."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=label_width, no_wrap=True)

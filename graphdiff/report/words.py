@@ -89,9 +89,15 @@ def _per_side(inference: Iterable[str], training: Iterable[str]) -> list[str]:
     return [f"inference: {clean(entry)}" for entry in inference] + [f"training: {clean(entry)}" for entry in training]
 
 
-def first_of(entries: list[str]) -> str:
-    """The first entry and how many follow: for lines that must stay one line."""
-    return entries[0] + (f" (and {len(entries) - 1} more, below)" if len(entries) > 1 else "")
+def first_of(entries: list[str], width: int = 0) -> str:
+    """The first entry and how many follow, cut to `width` columns if it stands below in full."""
+    if len(entries) == 1:
+        return entries[0]
+    more = f" (and {len(entries) - 1} more, below)"
+    first, room = entries[0], width - len(more)
+    if width and len(first) > room:
+        first = first[: max(room - 2, 8)].rsplit(" ", 1)[0].rstrip(" ,:;(") + " …"
+    return first + more
 
 
 def verdict(report: Report) -> str:
