@@ -25,6 +25,12 @@ class PlannedPart:
     schedule: dict[str, bool]
     moved: Counter = field(default_factory=Counter)
 
+    def values(self) -> dict[str, int]:
+        """How many distinct values move per layer, and once in the model. Flags of one expression are one value."""
+        found = {(v.function, v.expression, v.occurrence, tuple(v.modules)) for v in self.part.values if self.moved[v.flag]}
+        layer = sum(any("*" in m for m in modules) for *_, modules in found)
+        return {"layer": layer, "model": len(found) - layer}
+
 
 @dataclass
 class Uncovered:
@@ -182,7 +188,7 @@ class _Planner:
             try:
                 for function in variant.functions:
                     edited(self.source, function, self._name(function.function))
-                for name in (*variant.replaces, *()):
+                for name in variant.replaces:
                     self.source.function(self._name(name))
                 return variant
             except NoFit as error:

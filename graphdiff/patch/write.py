@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import keyword
-from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from graphdiff import __version__
 from graphdiff.errors import GraphdiffError
+from graphdiff.patch.kernels import CALLS, Kernels
 from graphdiff.patch.plain import plain_module
 from graphdiff.patch.plan import Plan, PlannedPart
 from graphdiff.patch.recipe import Function
@@ -20,11 +20,10 @@ from graphdiff.report.model import Report
 from graphdiff.store import CaptureInfo
 
 SCHEMA = 1
-GENERATED = ("__init__.py", "apply.py", "forwards.py", "ops.py", "plain.py")
 
 
 def write_package(plan: Plan, folder: Path, report: Report, captures: tuple[CaptureInfo, CaptureInfo], fingerprints: tuple[str, str],
-                  kernels: Mapping[str, str] | None = None) -> list[Path]:
+                  kernels: Kernels | None = None) -> list[Path]:
     """Write every file of the package; `kernels`: more modules by file name. Returns the paths.
 
     Raises GraphdiffError if the folder cannot be a package, or holds something else.
@@ -35,13 +34,16 @@ def write_package(plan: Plan, folder: Path, report: Report, captures: tuple[Capt
                              fix="use letters, digits and underscores, such as qwen3_rounding")
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "manifest.json").is_file())):
         raise GraphdiffError("this exists and is no patch", where=str(folder), fix="give an empty or new folder")
-    files = {"__init__.py": _init(plan), "apply.py": _template("apply.py"), "forwards.py": _forwards(plan), "ops.py": _ops(plan),
-             "plain.py": _plain(plan), **(kernels or {})}
-    manifest = _manifest(plan, captures, fingerprints, files)
+    kernels = kernels or Kernels(missing={op: "made without kernels" for op in ops_of(plan)})
+    files = {"__init__.py": _init(plan), "apply.py": _template("apply.py"), "forwards.py": _forwards(plan), "ops.py": _ops(plan, kernels),
+             "plain.py": _plain(plan), **{f"kernels/{path}": text for path, text in kernels.files.items()}}
+    manifest = _manifest(plan, captures, fingerprints, files, kernels)
     files["manifest.json"] = json.dumps(manifest, indent=1) + "\n"
-    files["README.md"] = _readme(plan, report, folder.name)
+    files["README.md"] = _readme(plan, report, folder.name, kernels)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if kernels.files:
+            (folder / "kernels").mkdir(exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text, "utf-8")
     except OSError as error:
@@ -57,7 +59,7 @@ def _name(plan: Plan, text: str) -> str:
     return text.replace("$", plan.prefix)
 
 
-def _ops_of(plan: Plan) -> list[str]:
+def ops_of(plan: Plan) -> list[str]:
     return [op for p in plan.parts for op in p.variant.ops]
 
 
@@ -76,35 +78,50 @@ __all__ = ["Handle", "PatchRefused", "apply", "is_applied"]
 
 
 def _plain(plan: Plan) -> str:
-    return plain_module(_ops_of(plan), _schedule(plan))
+    return plain_module(ops_of(plan), _schedule(plan))
 
 
-def _ops(plan: Plan) -> str:
-    return _template("ops.py").rstrip("\n") + "\n" + "".join(OP_TEXT[op] for op in _ops_of(plan))
+def _ops(plan: Plan, kernels: Kernels) -> str:
+    ops = ops_of(plan)
+    served = [op for op in ops if op in CALLS and kernels.serve(op)]
+    text = '"""What the forwards call: the kernels where they run, plain torch where they do not. Both round alike."""\n\n'
+    text += "from __future__ import annotations\n\n"
+    text += ("import torch\nfrom torch import Tensor\n\nfrom . import kernels, plain\n" if served else "from torch import Tensor\n\nfrom . import plain\n")
+    if served:
+        text += FUSED
+    for op in ops:
+        if op == "stream":
+            fused = "input_norm" in served
+            text += "\n" + STREAM.format(sum="addends[:3]" if fused else "addends", n="(4 if _fused(flowing[0]) else plain.ADDENDS)" if fused else "plain.ADDENDS")
+        else:
+            text += "\n" + (CALLS[op].body(kernels.signatures) if op in served else f"\n{op} = plain.{op}  # {kernels.missing.get(op, 'no kernel')}\n")
+    return text
 
 
-OP_TEXT = {
-    "rope": "\nrope = plain.rope\n", "qk_norm_rope": "\nqk_norm_rope = plain.qk_norm_rope\n", "swiglu": "\nswiglu = plain.swiglu\n",
-    "input_norm": "\ninput_norm = plain.input_norm\n", "post_attention_norm": "post_attention_norm = plain.post_attention_norm\n",
-    "final_norm": "final_norm = plain.final_norm\n",
-    "stream": '''
+FUSED = '''
 
-def stream(*addends: torch.Tensor, show_sum: object = False) -> tuple[torch.Tensor, ...]:
+def _fused(x: Tensor) -> bool:
+    """True where the kernels' operators run: on a GPU, and under torch.compile, which fuses plain torch and then leaves
+    out roundings between the ops it fused. They are made for bfloat16."""
+    return x.dtype is torch.bfloat16 and (x.is_cuda or torch.compiler.is_compiling())
+'''
+
+STREAM = '''
+def stream(*addends: Tensor, show_sum: object = False) -> tuple[Tensor, ...]:
     """What a layer returns: the addends of the residual sum; before them the rounded sum, if somebody wants to see it
     (output_hidden_states takes the first)."""
-    return (plain.shown_sum(addends), *addends) if show_sum else addends
+    return (plain.shown_sum({sum}), *addends) if show_sum else addends
 
 
-def addends(hidden_states: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def addends(hidden_states: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """What flows into a layer or the last norm: the embedding, or what `stream` gave."""
     return hidden_states if isinstance(hidden_states, tuple) else (hidden_states,)
 
 
-def summands(*flowing: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def summands(*flowing: Tensor) -> tuple[Tensor, ...]:
     """The addends alone, without a shown sum."""
-    return flowing[-plain.ADDENDS :]
-''',
-}
+    return flowing[-{n} :]
+'''
 
 
 def _forwards(plan: Plan) -> str:
@@ -128,7 +145,8 @@ def _origin(plan: Plan, function: Function, qualname: str) -> str:
 
 
 # ---- manifest
-def _manifest(plan: Plan, captures: tuple[CaptureInfo, CaptureInfo], fingerprints: tuple[str, str], files: dict[str, str]) -> dict[str, Any]:
+def _manifest(plan: Plan, captures: tuple[CaptureInfo, CaptureInfo], fingerprints: tuple[str, str], files: dict[str, str],
+              kernels: Kernels) -> dict[str, Any]:
     inference, training = captures
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
@@ -141,6 +159,7 @@ def _manifest(plan: Plan, captures: tuple[CaptureInfo, CaptureInfo], fingerprint
                             "versions": dict(c.versions), "mode": c.mode, "target": c.target, "shapes": c.shapes, "tokens": len(c.probe.tokens), "sha256": digest}
                      for name, c, digest in (("inference", inference, fingerprints[0]), ("training", training, fingerprints[1]))},
         "parts": {p.part.name: _part(plan, p) for p in plan.parts},
+        "kernels": {"operators": sorted(kernels.signatures), "missing": kernels.missing},
         "absent": plan.absent,
         "regions": plan.regions,
         "uncovered": [{"region": u.region, "rule": u.rule, "values": u.values, "reason": u.reason} for u in plan.uncovered],
@@ -165,8 +184,10 @@ def _part(plan: Plan, planned: PlannedPart) -> dict[str, Any]:
     return {
         "title": planned.part.title,
         "variant": variant.name,
+        "ops": variant.ops,
         "rules": planned.part.rules,
-        "aligned": {flag: count for flag, count in planned.moved.items()},
+        "values": planned.values(),
+        "aligned": sorted(planned.moved),
         "rounded": planned.schedule,
         "functions": [{"forward": f.name, "class": _name(plan, f.function).partition(".")[0], "modules": f.modules} for f in variant.functions],
         "intact": {path: _name(plan, name) for path, name in variant.intact.items()},
@@ -176,9 +197,19 @@ def _part(plan: Plan, planned: PlannedPart) -> dict[str, Any]:
 
 
 # ---- README
-def _readme(plan: Plan, report: Report, name: str) -> str:
+def _counted(planned: PlannedPart) -> str:
+    found = planned.values()
+    return f"{found['layer']} a layer" + (f" and {found['model']}" if found["model"] else "")
+
+
+def _kernels_line(kernels: Kernels) -> str:
+    lines = ["- `kernels/`: the same schedule as Triton operators, used on a GPU and under torch.compile.\n"] if kernels.files else []
+    return "".join([*lines, *(f"- `{op}` has no kernel and takes plain torch: {why}\n" for op, why in kernels.missing.items())])
+
+
+def _readme(plan: Plan, report: Report, name: str, kernels: Kernels) -> str:
     inference, training = report.inference, report.training
-    rows = "".join(f"| `{p.part.name}` | {p.part.title} | {sum(p.moved.values())} | {' '.join(p.part.why.split())} |\n" for p in plan.parts)
+    rows = "".join(f"| `{p.part.name}` | {p.part.title} | {_counted(p)} | {' '.join(p.part.why.split())} |\n" for p in plan.parts)
     left = "".join(f"- {u.rule or 'unnamed'} ({', '.join(f'`{v}`' for v in u.values)}): {u.reason}\n" for u in plan.uncovered)
     lacks = "".join(f"- no `{part}`: {why}\n" for part, why in plan.absent.items())
     return f"""# {plan.prefix}, rounded where the engine rounds
@@ -201,7 +232,7 @@ handle.revert()                                    # or: with {name}.apply(model
 {lacks}
 ## Review
 - `forwards.py`: transformers' forwards; changed lines end in `{CHANGED}`. `plain.py`: the arithmetic and every rounding.
-- `apply.py`: replaces `forward` of module instances; refuses another model, another transformers, other source.
+{_kernels_line(kernels)}- `apply.py`: replaces `forward` of module instances; refuses another model, another transformers, other source.
 - Prove it again: `graphdiff verify {name} --model MODEL`.
 
 ## Not aligned

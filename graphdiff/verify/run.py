@@ -43,8 +43,8 @@ def verify_patch(folder: Path, model: Any, engine: Capture, compare: Callable[[C
     before, after = compare(engine, original), compare(engine, patched)
     from graphdiff.verify import rounding
 
-    aligned = sum(sum(manifest["parts"][p]["aligned"].values()) for p in chosen) - _twice(manifest, chosen)
-    aligned = _scaled(aligned, manifest, chosen, model.layers)
+    values = [manifest["parts"][p]["values"] for p in chosen]
+    aligned = sum(v["layer"] * model.layers + v["model"] for v in values)
     found.checks.append(rounding.check_rounding(before, after, aligned))
     found.checks.append(rounding.check_matched(before, after))
     complete = set(chosen) == set(manifest["parts"]) and not manifest["uncovered"]
@@ -60,19 +60,6 @@ def _chosen(parts: list[str] | None, manifest: dict[str, Any]) -> list[str]:
         if name not in manifest["parts"]:
             raise GraphdiffError(f"this patch has no {name}", fix=f"its parts are {', '.join(manifest['parts'])}")
     return [p for p in manifest["parts"] if parts is None or p in parts]
-
-
-def _twice(manifest: dict[str, Any], chosen: list[str]) -> int:
-    """A sum that both the norm and the next sum read unrounded is one value under two flags."""
-    aligned = manifest["parts"].get("residual_rmsnorm", {}).get("aligned", {}) if "residual_rmsnorm" in chosen else {}
-    return min(aligned.get("inner", 0), aligned.get("post_sum", 0))
-
-
-def _scaled(aligned: int, manifest: dict[str, Any], chosen: list[str], layers: int) -> int:
-    """The same, for a model of another depth than the one the patch was made from."""
-    made = manifest["captures"]["training"]["layers"]
-    once = manifest["parts"]["residual_rmsnorm"]["aligned"].get("final_xhat", 0) if "residual_rmsnorm" in chosen else 0
-    return (aligned - once) // made * layers + once
 
 
 @contextlib.contextmanager
@@ -111,11 +98,11 @@ def _trained(package: Any, manifest: dict[str, Any], chosen: list[str], model: A
     import torch
 
     from graphdiff.capture.transformers import load_model
-    from graphdiff.verify.gradients import check_checkpointing, check_model, check_ops, gradients
+    from graphdiff.verify.gradients import check_checkpointing, check_kernels, check_model, check_ops, gradients
 
     ops = sys.modules[f"{package.__name__}.ops"]
-    names = {op for p in chosen for op in OPS_OF[p]}
-    checks = [check_ops(manifest["model"]["config"], ops, sorted(names))]
+    names = {op for p in chosen for op in manifest["parts"][p]["ops"] if op != "stream"}
+    checks = [check_ops(manifest["model"]["config"], ops, sorted(names)), check_kernels(manifest, ops, sorted(names))]
     causal = load_model(model, attn=attn, autocast=None)
     ids = torch.tensor([tokens])
     small = sum(p.numel() for p in causal.parameters()) <= SMALL
@@ -137,9 +124,6 @@ def _trained(package: Any, manifest: dict[str, Any], chosen: list[str], model: A
     else:
         checks.append(Check(name="gradients of the model", ok=None, detail=f"the model is too large for a float64 copy (more than {SMALL:,} parameters)"))
     return checks
-
-
-OPS_OF = {"rope": ("rope", "qk_norm_rope"), "swiglu": ("swiglu",), "residual_rmsnorm": ("input_norm", "post_attention_norm", "final_norm")}
 
 
 def _state(model: Any) -> dict[str, Any]:

@@ -84,6 +84,8 @@ def test_help_lists_no_command_that_does_not_exist(capsys):
     assert [line.split()[0] for line in listed.splitlines()[1:] if line.strip()] == [
         "compare",
         "show",
+        "patch",
+        "verify",
         "capture",
         "rules",
     ]
