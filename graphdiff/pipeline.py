@@ -34,6 +34,7 @@ class CompareOptions:
     autocast: str | None = None
     fail_on: str = "moved"
     combo_kernels: bool = True
+    bucket: int | None = None
 
 
 # ---- the main job
@@ -87,9 +88,9 @@ def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, p
             file = Path(folder) / f"{kind}.capture"
             if kind == "vllm":
                 capture_vllm(name, file, target=options.target, layers=options.layers, seed=seed, tokens=options.tokens,
-                             combo_kernels=options.combo_kernels, progress=progress)
+                             combo_kernels=options.combo_kernels, bucket=options.bucket, progress=progress)
             else:
-                capture_transformers(name, file, layers=options.layers, seed=seed, tokens=options.tokens, attn=options.attn,
+                capture_transformers(name, file, layers=options.layers, seed=seed, tokens=options.bucket or options.tokens, attn=options.attn,
                                      autocast=options.autocast, progress=progress)
             return read_capture(file)
     if ".py:" in spec:
@@ -101,8 +102,12 @@ def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, p
 
 # ---- captures
 def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", layers: int | None = None, seed: int = 0, tokens: int = 8,
-                 combo_kernels: bool = True, in_process: bool = False, keep_weights: bool = False, progress: Say = _quiet) -> None:
-    """Run vLLM and write what it compiled. The capture is written by the process that holds the parameters."""
+                 combo_kernels: bool = True, in_process: bool = False, keep_weights: bool = False, bucket: int | None = None,
+                 progress: Say = _quiet) -> None:
+    """Run vLLM and write what it compiled. The capture is written by the process that holds the parameters.
+
+    bucket: compile for exactly so many tokens (decode: 1) and record that schedule; the probe has as many tokens.
+    """
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.vllm.run import write_engine_capture
     from graphdiff.capture.vllm.versions import installed_version
@@ -112,7 +117,8 @@ def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", layers: i
     installed_version()
     reference = resolve_model(model, layers=layers, seed=seed)
     write_engine_capture(reference, Path(output), in_process=in_process, target=target, combo_kernels=combo_kernels, progress=progress,
-                         options={"tokens": tokens, "keep_weights": keep_weights, "config": reference.config,
+                         compile_sizes=() if bucket is None else (bucket,),
+                         options={"tokens": bucket or tokens, "bucket": bucket or "dynamic", "keep_weights": keep_weights, "config": reference.config,
                                   "layers": reference.layers, "synthetic": reference.synthetic})
 
 
@@ -120,13 +126,14 @@ def program_from_engine(raw: Any, request: Any) -> None:
     """In the engine's process: lower, probe, write the capture that `request` names."""
     from graphdiff.capture.header import engine_header
     from graphdiff.capture.probe_tokens import probe_tokens
-    from graphdiff.capture.vllm.program import engine_program
+    from graphdiff.capture.vllm.program import engine_program, piece_in
 
     tokens, positions = probe_tokens(raw.config, request.options.get("tokens", 8))
-    program, bits = engine_program(raw, tokens, positions)
+    bucket = request.options.get("bucket", "dynamic")
+    program, bits = engine_program(raw, tokens, positions, bucket)
     _write(Path(request.output), engine_header(raw, request, tokens, positions), program, bits,
            keep_weights=bool(request.options.get("keep_weights")),
-           sources={name: found[0].code.text for name, found in raw.pieces.items()})
+           sources={name: piece_in(name, found, bucket).code.text for name, found in raw.pieces.items()})
 
 
 def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str = "sdpa",

@@ -104,4 +104,6 @@ def compare(
         report = pipeline.compare(inference, training, inputs=inputs, seed=seed, options=options, progress=say)
     conclude(report, fail_on.value)
     publish(report, where)
+    if report.exit_status == 2:
+        typer.echo("graphdiff: nothing on one side was found on the other: compare two captures of the same computation", err=True)
     raise typer.Exit(report.exit_status)

@@ -6,9 +6,10 @@ The side is `graphdiff.compare.side.Side`, or anything with its `program`, `base
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from graphdiff.program.ops import COMMUTATIVE
 from graphdiff.program.types import Operand
@@ -112,7 +113,7 @@ class ValueGraph:
         return found
 
     # ---- layout
-    def span(self, root: int, base: int, depth: int = 2) -> tuple[int, int] | None:
+    def span(self, root: int, base: int, depth: int = 4) -> tuple[int, int] | None:
         """First and last element of `base` that is read within `depth` steps above `root`; None if layout hides it."""
         low, high = None, None
         todo = [(root, depth)]
@@ -121,21 +122,28 @@ class ValueGraph:
             for o in self.program.nodes[n].operands:
                 for m in o.nodes:
                     if base in self.side.bases_of_node(m) and (m == base or self.side.is_exact(m)):
-                        first, last = self._extent(o)
+                        first, last = self._extent(o, m)
                         low = first if low is None else min(low, first)
                         high = last if high is None else max(high, last)
                     elif left:
                         todo += [(b, left - 1) for b in self.side.bases_of_node(m) if self.program.nodes[b].kind == "arith"]
         return None if low is None else (low, high)
 
-    def _extent(self, o: Operand) -> tuple[int, int]:
+    def _extent(self, o: Operand, m: int) -> tuple[int, int]:
+        """First and last element of node `m` that an operand reads."""
         if o.form == "whole":
-            return 0, self.program.nodes[o.nodes[0]].size - 1
+            return 0, self.program.nodes[m].size - 1
         if o.form == "affine":
             ends = [(n - 1) * s for n, s in zip(o.shape, o.strides)]
             return o.offset + sum(min(e, 0) for e in ends), o.offset + sum(max(e, 0) for e in ends)
-        index = self.program.blobs[o.index]
+        index = self.picked(o, m)
         return (int(index.min()), int(index.max())) if index.size else (0, 0)
+
+    def picked(self, o: Operand, m: int) -> np.ndarray:
+        """Elements of node `m` that a gather reads; masked lanes read a constant beside it and do not count."""
+        index = self.program.blobs[o.index]
+        start = sum(self.program.nodes[k].size for k in o.nodes[:o.nodes.index(m)])
+        return index[(index >= start) & (index < start + self.program.nodes[m].size)] - start
 
     # ---- roundings to 8 bits
     @cached_property

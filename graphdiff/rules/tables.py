@@ -46,14 +46,15 @@ def _half(g: ValueGraph, o: Operand) -> str:
     """One table of both, cosines in the left half of its rows (vLLM's cos_sin_cache)."""
     while len(o.nodes) == 1 and o.form == "whole" and g.side.is_exact(o.nodes[0]) and g.program.nodes[o.nodes[0]].operands:
         o = g.program.nodes[o.nodes[0]].operands[0]  # through the cast
-    if len(o.nodes) != 1 or o.form == "whole":
+    held = [m for m in o.nodes if g.program.nodes[m].op != "const"]
+    if len(held) != 1 or o.form == "whole":
         return ""
-    shape = g.program.nodes[o.nodes[0]].shape
+    shape = g.program.nodes[held[0]].shape
     if len(shape) < 2 or shape[-1] % 2:
         return ""
     row = shape[-1]
     if o.form == "gather":
-        columns = g.program.blobs[o.index] % row
+        columns = g.picked(o, held[0]) % row
         low, high = int(columns.min()), int(columns.max())
     else:
         low = o.offset % row

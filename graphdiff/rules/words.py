@@ -28,7 +28,7 @@ def short_name(graph: ValueGraph, label: str, found: Found) -> str:
     if len(label) > 1 and _is_part(graph, found):
         return label
     if own in ("qkv", "qkv_proj") and found.operand is not None:
-        return "k" if _first_column(graph, found) > 0 else "q"
+        return "k" if _starts_late(graph, found) else "q"
     if node.kind == "leaf" and node.size == 1 and not own and b in graph.program.data:
         return number(float(decode(graph.program.data[b], node.dtype).reshape(-1)[0]))
     return own or _from_source(graph, found) or (label if len(label) > 1 else site.name or node.op)
@@ -73,9 +73,11 @@ def _is_part(graph: ValueGraph, found: Found) -> bool:
     return node.kind in ("leaf", "anchor") and math.prod(found.operand.shape) < node.size
 
 
-def _first_column(graph: ValueGraph, found: Found) -> int:
+def _starts_late(graph: ValueGraph, found: Found) -> bool:
+    """Keys start at a third of a merged projection's row or later; half a query head starts at a sixth or earlier."""
+    width = graph.program.nodes[found.bases[0]].shape[-1]
     span = graph.span(found.reader, found.bases[0], 0) if found.reader >= 0 else None
-    return span[0] if span else 0
+    return span is not None and span[0] % width >= width / 4
 
 
 def _from_source(graph: ValueGraph, found: Found) -> str:
