@@ -52,6 +52,13 @@ def compare(inference: str, training: str, *, inputs: str | None = None, seed: i
 
 def compare_captures(inference: Capture, training: Capture, *, progress: Say = _quiet, names: tuple[str, str] = ("", "")) -> Report:
     """Data against data: no torch, no engine, no weights."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):  # overflow and NaN are results here
+        return _compared(inference, training, progress, names)
+
+
+def _compared(inference: Capture, training: Capture, progress: Say, names: tuple[str, str]) -> Report:
     from graphdiff.compare.diff import anything_matched, diff_sides
     from graphdiff.compare.prepare import check_comparable, sides_of
     from graphdiff.compare.transplant import Bench

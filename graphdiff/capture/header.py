@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from graphdiff.capture.function import Recorded, notes_on
+from graphdiff.capture.vllm.program import piece_in
 from graphdiff.store import CaptureInfo, KernelInfo, ModelInfo, ProbeTokens
 
 if TYPE_CHECKING:
@@ -30,12 +31,13 @@ def training_header(model: ModelRef, recorded: TrainingCapture, tokens: list[int
 def engine_header(raw: RawEngineCapture, request: Any, tokens: list[int], positions: list[int]) -> CaptureInfo:
     """Header of a vLLM capture."""
     layers = int(request.options.get("layers") or raw.config.get("num_hidden_layers") or 0)
+    bucket = request.options.get("bucket", "dynamic")
     kernels = [KernelInfo(name=name, code=piece, kind="triton") for piece, found in raw.pieces.items()
-               for name in _KERNEL.findall(found[0].code.text)]
+               for name in _KERNEL.findall(piece_in(piece, found, bucket).code.text)]
     return CaptureInfo(
         kind="vllm", model=ModelInfo(name=request.model or raw.model, config=request.options.get("config") or raw.config,
                                      fingerprint=request.fingerprint, layers=layers),
-        versions=raw.versions, mode=raw.mode, target=raw.target, shapes=str(next(iter(raw.pieces.values()))[0].bucket),
+        versions=raw.versions, mode=raw.mode, target=raw.target, shapes="dynamic" if bucket == "dynamic" else f"{bucket} token{'s' if bucket != 1 else ''}",
         probe=ProbeTokens(tokens=tokens, positions=positions), outputs=["hidden_states"],
         differences=[*raw.differences, *_synthetic(bool(request.options.get("synthetic")), layers)],
         not_captured=list(raw.not_captured), kernels=kernels)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from graphdiff.cli.compare import Attention, Autocast
-from graphdiff.cli.options import CaptureFile, KeepWeights, Layers, Seed, Target, Tokens
+from graphdiff.cli.options import Bucket, CaptureFile, KeepWeights, Layers, Seed, Target, Tokens
 
 commands = typer.Typer(
     no_args_is_help=False,
@@ -33,6 +33,7 @@ def vllm(
     layers: Layers = None,
     seed: Seed = 0,
     tokens: Tokens = 8,
+    bucket: Bucket = None,
     combo_kernels: Annotated[bool, typer.Option(help="Let Inductor combine kernels, as vLLM does on CUDA.")] = True,
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run the engine core in this process (for debuggers).")
@@ -57,6 +58,7 @@ def vllm(
             seed=seed,
             tokens=tokens,
             combo_kernels=combo_kernels,
+            bucket=bucket,
             in_process=in_process,
             keep_weights=keep_weights,
             progress=say,

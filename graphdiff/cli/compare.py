@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from graphdiff.cli.options import Layers, Seed, Target, Tokens
+from graphdiff.cli.options import Bucket, Layers, Seed, Target, Tokens
 
 
 class FailOn(StrEnum):
@@ -48,6 +48,7 @@ def compare(
     target: Target = "cuda:90",
     layers: Layers = None,
     tokens: Tokens = 8,
+    bucket: Bucket = None,
     attn: Annotated[Attention, typer.Option(help="Attention of the transformers side.")] = Attention.eager,
     autocast: Annotated[
         Autocast | None, typer.Option(help="Run the transformers side under autocast, over FP32 weights.")
@@ -96,6 +97,7 @@ def compare(
         target=target,
         layers=layers,
         tokens=tokens,
+        bucket=bucket,
         attn=attn.value,
         autocast=autocast.value if autocast else None,
         fail_on=fail_on.value,

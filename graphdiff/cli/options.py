@@ -35,3 +35,13 @@ KeepWeights = Annotated[
         help="Keep the weights in the capture, so that its regions can be run from it. Makes it large.",
     ),
 ]
+Bucket = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=4096,
+        metavar="N",
+        help="Let the engine compile for exactly N tokens (1: decode) and record that schedule; the probe then has N "
+        "tokens. Default: the schedule for any number of tokens.",
+    ),
+]

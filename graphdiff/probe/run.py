@@ -24,7 +24,8 @@ def probe(program: Program, bits: dict[int, np.ndarray], *, static_rule: bool, p
     that regions can be evaluated later without weights. substitutes / rounded_leaves: leaves that are the rounding of
     a value the other side forms (compare/leaves.py).
     """
-    return _Probe(program, bits, static_rule, pin_anchors, substitutes, rounded_leaves).run()
+    with np.errstate(all="ignore"):  # overflow and NaN are results here
+        return _Probe(program, bits, static_rule, pin_anchors, substitutes, rounded_leaves).run()
 
 
 class _Probe:

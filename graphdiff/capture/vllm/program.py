@@ -23,7 +23,7 @@ def engine_program(raw: RawEngineCapture, tokens: list[int], positions: list[int
             parameters[name] = Parameter(raw_bits(contiguous), str(tensor.dtype).removeprefix("torch."))
     inputs = {item.path: item for item in raw.of_kind("input")}
     ids, places = _input(inputs, "input_ids"), _input(inputs, "positions")
-    pieces = {name: _piece(_in_bucket(name, found, bucket)) for name, found in raw.pieces.items()}
+    pieces = {name: _piece(piece_in(name, found, bucket)) for name, found in raw.pieces.items()}
     engine = EnginePieces(
         top=[_node(n) for n in raw.top], splitting={k: [_node(n) for n in v] for k, v in raw.splitting.items()}, pieces=pieces,
         parameters=parameters, token_ids=np.asarray(tokens), positions=np.asarray(positions),
@@ -41,7 +41,8 @@ def _input(inputs: dict, wanted: str):
                          fix="only decoders that take token ids and positions are captured")
 
 
-def _in_bucket(name: str, found: list[RawPiece], bucket: str | int) -> RawPiece:
+def piece_in(name: str, found: list[RawPiece], bucket: str | int) -> RawPiece:
+    """The piece's code for one shape bucket. Raises GraphdiffError if it was not compiled for it."""
     for piece in found:
         if piece.bucket == bucket:
             return piece
