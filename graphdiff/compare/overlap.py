@@ -16,37 +16,62 @@ SAME = 0.4
 
 
 class Overlap:
-    """cover(a, b): share of side A's sketch a that side B's sketch b holds, on the hash range both keep."""
+    """cover(a, b): share of side A's sketch a that side B's sketch b holds, on the hash range both keep.
+
+    Sketches that only static operands have (weights) are left out of the join: the low-precision weights of all layers
+    hold the same few numbers, and all pairs of them would be quadratic in depth. They are compared when asked for.
+    """
 
     def __init__(self, a: Side, b: Side) -> None:
+        self._sides = a, b
         self._b: list[np.ndarray] = [np.zeros(0, np.int64)] * a.sketches
         self._a: list[np.ndarray] = [np.zeros(0, np.int64)] * b.sketches
         self._cover: dict[tuple[int, int], tuple[float, float]] = {}
+        self._weights = a.only_static, b.only_static
         self._join(a, b)
 
     def cover(self, a: int, b: int) -> float:
-        return self._cover.get((a, b), (0.0, 0.0))[0]
+        return self._pair(a, b)[0]
 
     def cover_back(self, a: int, b: int) -> float:
-        return self._cover.get((a, b), (0.0, 0.0))[1]
+        return self._pair(a, b)[1]
 
     def same(self, a: int, b: int) -> bool:
-        return max(self._cover.get((a, b), (0.0, 0.0))) > SAME
+        return max(self._pair(a, b)) > SAME
 
     def partners(self, a: int) -> list[int]:
         """Sketches of B that are the same value as A's a."""
-        return self._b[a].tolist() if a >= 0 else []
+        if a < 0:
+            return []
+        if self._weights[0][a]:
+            return [b for b in np.flatnonzero(self._weights[1]).tolist() if self.same(a, b)]
+        return self._b[a].tolist()
 
     def partners_back(self, b: int) -> list[int]:
-        return self._a[b].tolist() if b >= 0 else []
+        if b < 0:
+            return []
+        if self._weights[1][b]:
+            return [a for a in np.flatnonzero(self._weights[0]).tolist() if self.same(a, b)]
+        return self._a[b].tolist()
+
+    def _pair(self, a: int, b: int) -> tuple[float, float]:
+        key = (a, b)
+        if key not in self._cover and a >= 0 and b >= 0 and (self._weights[0][a] or self._weights[1][b]):
+            one, two = self._sides
+            limit = min(one.data.thresholds[a], two.data.thresholds[b])
+            mine, theirs = (h[:np.searchsorted(h, limit, "right")] for h in (one.hashes(a), two.hashes(b)))
+            common = int(members(mine, theirs).sum())
+            shares = common / max(1, mine.size), common / max(1, theirs.size)
+            self._cover[key] = shares if max(shares) > SAME else (0.0, 0.0)
+        return self._cover.get(key, (0.0, 0.0))
 
     def _join(self, a: Side, b: Side) -> None:
-        owner_a = np.repeat(np.arange(a.sketches), np.diff(a.data.offsets))
-        owner_b = np.repeat(np.arange(b.sketches), np.diff(b.data.offsets))
-        order = np.argsort(b.data.hashes, kind="stable")
-        sorted_b = b.data.hashes[order]
-        first = np.searchsorted(sorted_b, a.data.hashes, "left")
-        times = np.searchsorted(sorted_b, a.data.hashes, "right") - first
+        hashes_a, owner_a = _joined(a)
+        hashes_b, owner_b = _joined(b)
+        order = np.argsort(hashes_b, kind="stable")
+        sorted_b = hashes_b[order]
+        first = np.searchsorted(sorted_b, hashes_a, "left")
+        times = np.searchsorted(sorted_b, hashes_a, "right") - first
         left = np.repeat(owner_a, times)
         ends = np.cumsum(times)
         within = np.arange(int(ends[-1]) if times.size else 0) - np.repeat(ends - times, times)
@@ -60,12 +85,19 @@ class Overlap:
         cover_b = common / np.maximum(1, _below(b, pb, limit))
         keep = np.maximum(cover_a, cover_b) > SAME
         pa, pb, cover_a, cover_b = pa[keep], pb[keep], cover_a[keep], cover_b[keep]
-        self._cover = {(int(i), int(j)): (float(x), float(y)) for i, j, x, y in zip(pa, pb, cover_a, cover_b)}
+        self._cover = dict(zip(zip(pa.tolist(), pb.tolist()), zip(cover_a.tolist(), cover_b.tolist())))
         for lists, own, other in ((self._b, pa, pb), (self._a, pb, pa)):
             by = np.argsort(own, kind="stable")
             starts = np.flatnonzero(np.diff(own[by], prepend=-1))
             for s, e in zip(starts, np.append(starts[1:], by.size)):
                 lists[int(own[by[s]])] = other[by[s:e]]
+
+
+def _joined(side: Side) -> tuple[np.ndarray, np.ndarray]:
+    """All hashes but those of weights, and the sketch each belongs to."""
+    owner = np.repeat(np.arange(side.sketches), np.diff(side.data.offsets))
+    keep = ~side.only_static[owner]
+    return side.data.hashes[keep], owner[keep]
 
 
 def held_together(own: Side, sketch: int, other: Side, sketches: list[int]) -> float:

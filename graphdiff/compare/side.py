@@ -50,6 +50,18 @@ class Side:
         rows = self.rows_of.get(node, ())
         return self.sketch[rows[0]] if rows else -1
 
+    @cached_property
+    def only_static(self) -> np.ndarray:
+        """bool per sketch: nothing that depends on a token has it (weights, tables)."""
+        result = np.zeros(self.sketches, bool)
+        rows = np.array(self.sketch, np.int64)
+        static = np.array(self.static, bool)
+        result[rows[static & (rows >= 0)]] = True
+        result[rows[~static & (rows >= 0)]] = False
+        values = self.data.value_sketch
+        result[values[values >= 0]] = False
+        return result
+
     # ---- states
     def events(self, row: int) -> tuple[str, ...]:
         """Roundings the elements of a row have been through, oldest first."""
