@@ -115,7 +115,7 @@ def schedule_diff(pairing: Pairing, is_opaque: Callable[[int], bool]) -> Verdict
 
 
 def _judge(p: Pairing, row: int, event: str, is_opaque: Callable[[int], bool], result: Verdicts) -> None:
-    found = _other_reads(p, row)
+    found = other_reads(p, row)
     if found:
         unrounded = [r for r in found if not covers(p.other, r, event) and not _rounded_beside(p.other, r, event)]
         rounded = [r for r in found if r not in unrounded]
@@ -164,7 +164,7 @@ def _node_rounds(side: Side, node: int, event: str) -> bool:
     return base_format(event) in map(base_format, events) or base_format(event) in formats
 
 
-def _other_reads(p: Pairing, row: int) -> list[int]:
+def other_reads(p: Pairing, row: int) -> list[int]:
     """Rows in which the other side's matched consumers read the same value."""
     own, other, sketch = p.own, p.other, p.own.sketch[row]
     consumer = own.consumer[row]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphdiff.compare.moved import MovedRead, _other_reads
+from graphdiff.compare.moved import MovedRead, other_reads
 from graphdiff.compare.side import Side, base_format
 from graphdiff.compare.transplant import Bench
 from graphdiff.errors import GraphdiffError
@@ -135,7 +135,7 @@ def _outputs(bench: Bench, reads: list[MovedRead]) -> list[tuple[int, int]]:
         return _program_outputs(bench)
     pairs = []
     for row in sorted(rows):
-        there = _other_reads(bench.diff.training.pairing, row) if side.sketch[row] >= 0 else []
+        there = other_reads(bench.diff.training.pairing, row) if side.sketch[row] >= 0 else []
         same = [r for r in there if set(map(base_format, bench.inference.events(r))) == set(map(base_format, side.events(row)))]
         if same or there:
             pairs.append((row, (same or there)[0]))
@@ -158,7 +158,7 @@ def _program_outputs(bench: Bench) -> list[tuple[int, int]]:
         if rows and there and bench.training.total[rows[0]] == bench.inference.total[there[0]]:
             pairs.append((rows[0], there[0]))
         elif rows and bench.training.sketch[rows[0]] >= 0:
-            other = _other_reads(bench.diff.training.pairing, rows[0])
+            other = other_reads(bench.diff.training.pairing, rows[0])
             if other:
                 pairs.append((rows[0], other[0]))
     return pairs
