@@ -66,16 +66,14 @@ class Overlap:
         return self._cover.get(key, (0.0, 0.0))
 
     def _join(self, a: Side, b: Side) -> None:
-        hashes_a, owner_a = _joined(a)
-        hashes_b, owner_b = _joined(b)
-        order = np.argsort(hashes_b, kind="stable")
-        sorted_b = hashes_b[order]
-        first = np.searchsorted(sorted_b, hashes_a, "left")
-        times = np.searchsorted(sorted_b, hashes_a, "right") - first
+        hashes_a, owner_a = a.joined
+        hashes_b, owner_b = b.joined
+        first = np.searchsorted(hashes_b, hashes_a, "left")
+        times = np.searchsorted(hashes_b, hashes_a, "right") - first
         left = np.repeat(owner_a, times)
         ends = np.cumsum(times)
         within = np.arange(int(ends[-1]) if times.size else 0) - np.repeat(ends - times, times)
-        right = owner_b[order[np.repeat(first, times) + within]]
+        right = owner_b[np.repeat(first, times) + within]
         if left.size == 0:
             return
         keys, common = np.unique(left.astype(np.int64) * b.sketches + right, return_counts=True)
@@ -91,13 +89,6 @@ class Overlap:
             starts = np.flatnonzero(np.diff(own[by], prepend=-1))
             for s, e in zip(starts, np.append(starts[1:], by.size)):
                 lists[int(own[by[s]])] = other[by[s:e]]
-
-
-def _joined(side: Side) -> tuple[np.ndarray, np.ndarray]:
-    """All hashes but those of weights, and the sketch each belongs to."""
-    owner = np.repeat(np.arange(side.sketches), np.diff(side.data.offsets))
-    keep = ~side.only_static[owner]
-    return side.data.hashes[keep], owner[keep]
 
 
 def held_together(own: Side, sketch: int, other: Side, sketches: list[int]) -> float:

@@ -62,6 +62,14 @@ class Side:
         result[values[values >= 0]] = False
         return result
 
+    @cached_property
+    def joined(self) -> tuple[np.ndarray, np.ndarray]:
+        """All hashes but those of weights, sorted, and the sketch each belongs to."""
+        owner = np.repeat(np.arange(self.sketches), np.diff(self.data.offsets))
+        keep = np.flatnonzero(~self.only_static[owner])
+        keep = keep[np.argsort(self.data.hashes[keep])]
+        return self.data.hashes[keep], owner[keep]
+
     # ---- states
     def events(self, row: int) -> tuple[str, ...]:
         """Roundings the elements of a row have been through, oldest first."""
