@@ -43,11 +43,11 @@ def _inputs(program: Program, kind: str, part: Part) -> dict[str, str]:
 
 def _input(program: Program, kind: str, part: Part, i: Input) -> str:
     if i.role == "vector":
-        return "weight"
+        return "bias" if _is_added(part, i) else "weight"
     if i.role == "table":
         return _table(part, i)
     if kind == "gated_activation":
-        return "up" if _is_plain_factor(part, i) else "gate"
+        return "gate" if _is_activated(part, i) else "up"
     if kind == "residual_rms_norm":
         source = _producer(program, i.source[0])
         module = program.site(source).module.rpartition(".")[2]
@@ -69,11 +69,17 @@ def _producer(program: Program, n: int) -> int:
     return n
 
 
-def _is_plain_factor(part: Part, i: Input) -> bool:
-    """True for the input that is only multiplied in, last: the gate is what goes through the activation."""
+def _is_activated(part: Part, i: Input) -> bool:
+    """True for the input that goes through the activation."""
+    curved = [v for v in part.needed() if part.values[v].op in ("exp", "sigmoid", "tanh", "erf", "maximum", "minimum", "sqrt")]
+    first = [v for v in curved if part.values[v].op not in ("maximum", "minimum")] or curved
+    return any(part.values[u].op == "load" and part.values[u].attr[0] == i.name for u in part.needed(first)) if first else False
+
+
+def _is_added(part: Part, i: Input) -> bool:
     loads = {v for v in part.needed() if part.values[v].op == "load" and part.values[v].attr[0] == i.name}
     last = {p.value for o in part.outputs for p in o.pieces}
-    return all(v in last and part.values[v].op == "mul" for v in part.needed() if set(part.values[v].args) & loads)
+    return all(part.values[v].op == "add" and v in last for v in part.needed() if set(part.values[v].args) & loads)
 
 
 def _table(part: Part, i: Input) -> str:

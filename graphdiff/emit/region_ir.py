@@ -329,12 +329,40 @@ class _Lifter:
             if part.values[below].op == "load" and contains(node.dtype, part.input(part.values[below].attr[0]).dtype):
                 return below  # a copy of what is stored in that format already
             value = part.op("round", below, attr=(node.dtype, node.attrs.get("mode", "rne")))
+        elif (inner := self._sigmoid_of(n)) is not None:
+            value = part.op("sigmoid", self._build(self._reads(inner, 0, self._chain(n, inner, elements))))
         elif node.kind in ("arith", "exact") and set(node.attrs) <= {"approximate"}:
             value = part.op(node.op, *[self._build(self._reads(n, s, elements)) for s in range(len(node.operands))])
         else:
             raise Misfit(f"{node.op} has no row-wise form")
         part.origin[value] = tuple(sorted({*part.origin.get(value, ()), n}))
         return value
+
+    def _sigmoid_of(self, n: int) -> int | None:
+        """The neg node, if div, add, exp and neg were one call of the engine's kernel (tl.sigmoid has bits of its own)."""
+        nodes, chain, at = self.program.nodes, [n], n
+        for op in ("add", "exp", "neg"):
+            below = [m for o in nodes[at].operands for m in o.nodes if nodes[m].op == op]
+            if len(below) != 1 or nodes[at].op != {"add": "div", "exp": "add", "neg": "exp"}[op]:
+                return None
+            at = below[0]
+            chain.append(at)
+        names = {(self.program.site(m).name, self.place(m)) for m in chain}
+        return at if len(names) == 1 and next(iter(names))[0] else None
+
+    def _chain(self, n: int, end: int, elements: np.ndarray) -> np.ndarray:
+        """Which elements of `end` the elements of n come from."""
+        while n != end:
+            for slot, o in enumerate(self.program.nodes[n].operands):
+                if all(self.program.nodes[m].op != "const" for m in o.nodes):
+                    ids = self._reads(n, slot, elements)
+                    n, elements = int(ids.flat[0] >> SHIFT), ids & MASK
+                    break
+        return elements
+
+    def place(self, n: int) -> tuple[str, str]:
+        site = self.program.site(n)
+        return site.code, site.kernel
 
     def _load(self, n: int, elements: np.ndarray) -> int:
         """A load of what enters the region, if its address is a fixed function of token, head and lane."""
@@ -364,7 +392,7 @@ class _Lifter:
 
     def _slice(self, n: int, role: str, first: int, step: int, lanes: int, per_head: bool, at: tuple, base: int = 0) -> int:
         """The load as (input, lanes of it). One source read in windows of a row's width is as many inputs."""
-        window = self.width
+        window = min(self.width, at[0][1] if role == "table" and self.tokens > 1 else self.program.nodes[n].size)
         alone = role == "table" and not self.program.nodes[n].dynamic or (first % window) + step * (lanes - 1) >= window
         key = (n, role, per_head, first, step, lanes) if alone else (n, role, per_head, first // window)
         origin = first if alone else first // window * window
@@ -427,6 +455,8 @@ def _kind(parts: list[Part]) -> str:
     if any(i.role == "table" for i in part.inputs):
         return "qk_norm_rope" if part.reduces else "rope"
     rows = sum(i.role == "row" for i in part.inputs)
+    if part.reduces and any(part.values[v].op == "sub" and part.values[v].lanes > 1 for v in part.needed()):
+        return "layer_norm"
     if part.reduces:
         return "residual_rms_norm" if rows > 1 else "rms_norm"
     return "gated_activation" if rows == 2 else "pointwise"

@@ -33,7 +33,7 @@ class CannotSpell(Exception):
 def names_of(part: Part) -> dict[int, str]:
     """A Python name for every value that is needed; the same for equal parts."""
     names: dict[int, str] = {}
-    taken = {i.name for i in part.inputs} | {o.name for o in part.outputs} | {
+    taken = {n for i in part.inputs for n in (i.name, f"{i.name}_at")} | {o.name for o in part.outputs} | {
         "tile", "rows", "heads", "steps", "row", "token", "head", "batch", "step", "lane", "ok", "tl", "torch"}
     for v in part.needed():
         wanted = _wanted(part, v, names)

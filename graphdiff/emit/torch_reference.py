@@ -69,15 +69,12 @@ _FUNCTIONS: dict[str, Any] = {
 }
 
 
-def evaluate(part: Part, tensors: dict[str, Any], precision: Any = None, rounding: bool = True) -> dict[str, Any]:
-    """The part computed on torch tensors, value by value: in float64 without rounding, the reference for gradients.
-
-    Roundings are transparent to autograd (derivative 1)."""
+def values_of(part: Part, tensors: dict[str, Any], precision: Any, roots: list[int] | None = None, rounding: bool = True) -> dict[int, Any]:
+    """Every value that `roots` (default: all that leaves) need, computed on torch tensors one by one."""
     import torch
 
-    precision = precision or torch.float32
     values: dict[int, Any] = {}
-    for v in part.needed():
+    for v in part.needed(roots):
         value = part.values[v]
         if value.op == "const":
             values[v] = torch.tensor(value.attr[0], dtype=precision)
@@ -90,6 +87,17 @@ def evaluate(part: Part, tensors: dict[str, Any], precision: Any = None, roundin
         else:
             function = _FUNCTIONS.get(value.op) or getattr(torch, value.op)
             values[v] = function(*[values[a] for a in value.args])
+    return values
+
+
+def evaluate(part: Part, tensors: dict[str, Any], precision: Any = None, rounding: bool = True) -> dict[str, Any]:
+    """What leaves the part, on torch tensors: in float64 without rounding, the reference for gradients.
+
+    Roundings are transparent to autograd (derivative 1)."""
+    import torch
+
+    precision = precision or torch.float32
+    values = values_of(part, tensors, precision, rounding=rounding)
     found = {}
     for o in part.outputs:
         shape = values[o.pieces[0].value].shape[:-1]

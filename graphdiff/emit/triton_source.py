@@ -154,6 +154,10 @@ class Writer:
             self.put("head = row % heads")
         self.put("batch = token // steps")
         self.put("step = token % steps")
+        for i in part.inputs:
+            if i.role != "vector":
+                head = f" + head * {i.name}_h" if i.per_head else ""
+                self.put(f"{i.name}_at = {i.name} + batch * {i.name}_b + step * {i.name}_s{head}")
 
     def _pointwise(self) -> None:
         blocks = -(-self.part.width // self.shape.block)
@@ -179,8 +183,7 @@ class Writer:
         inside = f"{_at(lane, lanes) if lanes == Lanes(0, 1, lanes.count) and lane else f'({_at(lane, lanes)})'} * {i.name}_l"
         if i.role == "vector":
             return f"{i.name} + {inside}"
-        head = f" + head * {i.name}_h" if i.per_head else ""
-        return f"{i.name} + batch * {i.name}_b + step * {i.name}_s{head} + {inside}"
+        return f"{i.name}_at + {inside}"
 
     def _value(self, v: int) -> None:
         part, value, name = self.part, self.part.values[v], self.names[v]
