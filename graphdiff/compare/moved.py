@@ -174,7 +174,9 @@ def other_reads(p: Pairing, row: int) -> list[int]:
             return same_place
         candidates = [r for c in other.rows_of if c < 0 for r in other.rows_of[c]]
     else:
-        return [r for c in (*p.consumers(consumer), *p.behind.get(consumer, ())) for r in _best_slots(p, sketch, other.rows_of.get(c, ()))]
+        matched = p.consumers(consumer) or p.consumers(own.sum_of.get(consumer, consumer))
+        return [r for c in (*matched, *p.behind.get(consumer, ()))
+                for r in _best_slots(p, sketch, [*other.rows_of.get(c, ()), *other.rows_of.get(other.products.get(c, c), ())])]
     return [r for r in candidates if other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
 
 

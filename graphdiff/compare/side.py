@@ -116,6 +116,24 @@ class Side:
         return found
 
     @cached_property
+    def products(self) -> dict[int, int]:
+        """sum node -> the mul it alone reads: a matrix product spelled out (one-token kernels), read as one consumer."""
+        found = {}
+        for node in self.consumers:
+            if self.program.nodes[node].op != "sum":
+                continue
+            bases = {b for row in self.rows_of[node] for b in self.bases(row)}
+            if len(bases) == 1 and self.program.nodes[factor := bases.pop()].op == "mul" and not self.is_exact(factor) \
+                    and {self.consumer[r] for r in self.readers[factor]} == {node}:
+                found[node] = factor
+        return found
+
+    @cached_property
+    def sum_of(self) -> dict[int, int]:
+        """mul -> the sum of products() it belongs to."""
+        return {factor: node for node, factor in self.products.items()}
+
+    @cached_property
     def rounded_bases(self) -> set[int]:
         """Bases of which a live rounded copy is made."""
         return {b for n, node in enumerate(self.program.nodes) if node.op == "round" and self.data.live[n]

@@ -79,13 +79,20 @@ def _moved(folded: Folded, diff: Diff) -> list[model.Moved]:
             made = _entry(entry, diff)
             own = made.training if entry.rounded_in == "training" else made.inference
             key = (made.value, made.rounded_in, made.dtype, made.mode, fold_path(made.module), own.file, own.line, own.column)
-            here[key] += 1
             # The n-th of several alike in one layer folds with the n-th of the next.
-            if (*key, here[key]) in found:
-                found[(*key, here[key])].instances += 1
+            layer = (key, _module_path(entry, diff))
+            here[layer] += 1
+            if (*key, here[layer]) in found:
+                found[(*key, here[layer])].instances += 1
             else:
-                found[(*key, here[key])] = made
+                found[(*key, here[layer])] = made
     return list(found.values())
+
+
+def _module_path(entry: Entry, diff: Diff) -> str:
+    """Where an entry's value is formed, with its layer number."""
+    direction = diff.training if entry.rounded_in == "training" else diff.inference
+    return _module(direction, entry.value, value_node(direction.side, entry.value.reads[0]))
 
 
 def _entry(entry: Entry, diff: Diff) -> model.Moved:

@@ -9,8 +9,8 @@ from graphdiff.probe.liveness import live_elements, operand_live
 from graphdiff.probe.sketch import SketchTable
 from graphdiff.probe.states import States
 from graphdiff.probe.types import ProbeData
-from graphdiff.program.dtypes import decode
 from graphdiff.program import Evaluation, Operand, Options, Program
+from graphdiff.program.dtypes import decode
 
 BIG_STATIC = 1 << 18
 """Static operands above this size (weights) are told apart by what they do, not by their own sketch."""
@@ -35,7 +35,8 @@ class _Probe:
         self.live = live_elements(program)
         dynamic = [n for n, node in enumerate(program.nodes) if node.dynamic and self._alive(n)]
         self.skeleton.run(dynamic)
-        self.pins = {n: self._pin(n, bits) for n in dynamic if program.nodes[n].kind in ("anchor", "opaque")} if pin_anchors else {}
+        self.pins = {n: self._pin(n, bits) for n in dynamic
+                     if program.nodes[n].kind in ("anchor", "opaque") or self._is_spelled_matmul(n)} if pin_anchors else {}
         self.schedule = Evaluation(program, bits, Options(pins=self.pins))
         self.states = States(program, self.schedule, self.skeleton, self.live, rounded_leaves)
         self.sketches = SketchTable()
@@ -51,6 +52,16 @@ class _Probe:
                 leaf = operand.nodes[0]
                 return decode(self.program.take(operand, bits.__getitem__), self.program.nodes[leaf].dtype).astype(np.float32).reshape(-1)
         return self.skeleton.flat(n).astype(np.float32)
+
+    def _is_spelled_matmul(self, n: int) -> bool:
+        """A sum of products with a weight (one-token kernels): an anchor in all but name."""
+        node = self.program.nodes[n]
+        if node.op != "sum" or len(node.operands[0].nodes) != 1:
+            return False
+        factor = self.program.nodes[node.operands[0].nodes[0]]
+        return factor.op == "mul" and any(
+            not self.program.nodes[m].dynamic and self.program.nodes[m].op == "leaf" and len(self.program.nodes[m].shape) > 1
+            for o in factor.operands for m in o.nodes)
 
     def _alive(self, n: int) -> bool:
         return self.live[n] is None or bool(self.live[n].any())
