@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from graphdiff.compare.diff import Diff
-from graphdiff.compare.moved import MovedRead
+from graphdiff.compare.moved import MovedRead, _own_unrounded
 from graphdiff.compare.side import MODE_SEPARATOR, Side, base_format
 from graphdiff.probe.dequantise import Skeleton
 from graphdiff.probe.sketch import element_hashes
@@ -21,6 +21,7 @@ from graphdiff.program import Change, Evaluation, Options
 from graphdiff.program.evaluate import Read
 
 WHOLE = 0.98
+BOTH_WAYS = "inference reads it rounded in one copy of the computation and unrounded in another; training reads it once"
 
 
 @dataclass
@@ -136,6 +137,9 @@ class Bench:
                 changes.impossible[id(m)] = "training holds this table only in the narrower format"
                 return
         mask = self._mask(side, m) if m.share < WHOLE else None
+        if m.share < WHOLE and mask is None:
+            changes.impossible[id(m)] = BOTH_WAYS
+            return
         changes.by_read.append((m, read, Change(unround=frozenset({base_format(m.event)}), mask=mask)))
 
     def _round(self, changes: Changes, m: MovedRead) -> None:
@@ -147,6 +151,9 @@ class Bench:
             return
         if mode == "stochastic":
             changes.impossible[id(m)] = "stochastic rounding has no single answer"
+            return
+        if _own_unrounded(self.diff.inference.pairing, m.row, m.event, never=False):
+            changes.impossible[id(m)] = BOTH_WAYS
             return
         for row in sorted(set(rows)):
             read = (self.training.consumer[row], self.training.slot[row])

@@ -66,8 +66,8 @@ def find_regions(diff: Diff, name_values: Any) -> list[Region]:
         namings = name_values(direction.side, direction.values) if direction.values else []
         parts = _connected(direction)
         for value, naming, part in zip(direction.values, namings, parts):
-            layer = LAYER.search(direction.side.program.site(_anchor_node(direction, value)).module)
-            key = _key(side_name, direction, naming, part, layer.group() if layer else "", owners)
+            module = direction.side.program.site(_anchor_node(direction, value)).module
+            key = _key(side_name, direction, naming, module or part, owners)
             if key not in regions:
                 regions[key] = Region(naming.rule, naming.kind, naming.title, root=naming.root)
                 _place(regions[key], direction, value, naming)
@@ -79,11 +79,11 @@ def find_regions(diff: Diff, name_values: Any) -> list[Region]:
     return list(regions.values())
 
 
-def _key(side_name: str, direction: Direction, naming: Any, part: int, layer: str, owners: dict[int, Any]) -> Any:
+def _key(side_name: str, direction: Direction, naming: Any, part: str | int, owners: dict[int, Any]) -> Any:
     """An inference value whose rule instance stands at a training region's root joins that region."""
     if naming.root is None:
-        # A stream that is never rounded connects every layer: what no rule names is cut at layers.
-        return (side_name, "part", part, naming.rule, layer)
+        # A stream that is never rounded connects every layer: in a model, what no rule names is cut at modules.
+        return (side_name, "part", part, naming.rule)
     if side_name == "inference":
         sketch = direction.side.value(naming.root)
         for n in direction.pairing.nodes(sketch) if sketch >= 0 else ():
