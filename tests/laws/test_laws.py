@@ -16,6 +16,7 @@ from spec_programs import PLAIN, Schedule, Skeleton, Spelling, build, capture, c
 
 from graphdiff.compare.diff import Diff, Direction, diff_sides
 from graphdiff.compare.prepare import sides_of
+from graphdiff.compare.side import Side
 from graphdiff.compare.transplant import Bench
 from graphdiff.compare.witness import prove_program
 from graphdiff.pipeline import compare_captures
@@ -180,19 +181,32 @@ def test_every_region_is_proved(s, seed):
         assert region.witness.transplant_bitwise is True, (region.title, region.witness)
 
 
-@settings(law, max_examples=25)
+@settings(law, max_examples=60)
 @given(skeletons, seeds)
 def test_merged_nodes_are_found_and_nothing_else(s, seed):
-    """Two values computed in one node over concatenated operands count as one where that node rounds; none is lost."""
+    """Two values computed in one node over concatenated operands count as one where that node rounds; none is lost.
+
+    Save what one merged node reads both rounded and unrounded: sketches do not tell which of the two consumers is which.
+    """
     a, b = schedules(s, seed)
     diff, _ = diff_of(build(s, a, Spelling(merge=True)), build(s, b))
     for direction, want in ((diff.inference, expected(s, a, b)), (diff.training, expected(s, b, a))):
         side = direction.side
         parts = [{name for m in v.reads for base in side.bases(m.row) for name in side.program.site(base).name.split("+")}
                  for v in direction.values]
-        assert {f"v{v}" for v, _ in want} <= set().union(*parts)
+        assert {f"v{v}" for v, _ in want} - both_ways(diff.inference.side) <= set().union(*parts)
         assert len(parts) <= len(want)
     assert diff_of(build(s, a, Spelling(merge=True)), build(s, a))[0].empty
+
+
+def both_ways(side: Side) -> set[str]:
+    """Values that a merged node reads in two rounding states."""
+    found: dict[tuple[int, str], set[int]] = {}
+    for row, consumer in enumerate(side.consumer):
+        if consumer >= 0 and "+" in side.program.site(consumer).name:
+            for base in side.bases(row):
+                found.setdefault((consumer, side.program.site(base).name), set()).add(side.state[row])
+    return {part for (_, name), states in found.items() if len(states) > 1 for part in name.split("+")}
 
 
 def test_the_plain_spelling_is_the_program_itself():
