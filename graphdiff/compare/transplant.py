@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from graphdiff.compare.diff import Diff
-from graphdiff.compare.moved import MovedRead, _own_unrounded
+from graphdiff.compare.moved import MovedRead
 from graphdiff.compare.side import MODE_SEPARATOR, Side, base_format
 from graphdiff.probe.dequantise import Skeleton
 from graphdiff.probe.sketch import element_hashes
@@ -151,9 +151,6 @@ class Bench:
             return
         if mode == "stochastic":
             changes.impossible[id(m)] = "stochastic rounding has no single answer"
-            return
-        if _own_unrounded(self.diff.inference.pairing, m.row, m.event, never=False):
-            changes.impossible[id(m)] = BOTH_WAYS
             return
         for row in sorted(set(rows)):
             read = (self.training.consumer[row], self.training.slot[row])
