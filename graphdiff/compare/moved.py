@@ -246,7 +246,7 @@ def _static(p: Pairing, row: int, result: Verdicts) -> None:
         return
     events = own.events(row) or _stored(own, row)
     for event in events:
-        bare = [r for r in there if not covers(other, r, event)]
+        bare = [r for r in there if not covers(other, r, event) and event not in _stored(other, r)]
         if bare and len(bare) == len(there):
             why = "rounded where the other side computes on" if own.events(row) else "stored in a narrower format"
             result.moved.append(MovedRead(row, event, why, 1.0, bare))

@@ -50,6 +50,10 @@ def _tell_apart(regions: list[model.Region]) -> None:
         inside = [m for m in region.modules if not m.endswith("*")]
         if titles[region.title] > 1 and inside:
             region.title += ": " + max(inside, key=lambda m: m.count(".")).rsplit(".", 1)[-1]
+    titles = Counter(r.title for r in regions)
+    for region in regions:
+        if titles[region.title] > 1 and region.moved:
+            region.title += f" ({region.moved[0].value})"
 
 
 def _weight(region: model.Region) -> tuple:
