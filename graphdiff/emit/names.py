@@ -30,6 +30,16 @@ def _region_name(kind: str, parts: list[Part], module: str) -> str:
     return kind
 
 
+def name_by_structure(kind: str, parts: list[Part]) -> str:
+    """A residual norm's name where no module is known: by which sums it hands on."""
+    (part,) = parts
+    if part.carries >= 0:
+        return "post_attention_layernorm"
+    if part.carried >= 0:
+        return "input_layernorm" if len(part.outputs) > 1 else "final_norm"
+    return kind
+
+
 def _inputs(program: Program, kind: str, part: Part) -> dict[str, str]:
     taken: dict[str, str] = {}
     for i in part.inputs:
@@ -52,8 +62,19 @@ def _input(program: Program, kind: str, part: Part, i: Input) -> str:
         source = _producer(program, i.source[0])
         module = program.site(source).module.rpartition(".")[2]
         if program.nodes[source].op == "mm":
-            return {"o_proj": "attn", "down_proj": "mlp"}.get(module, module.removesuffix("_proj") or "x")
+            return {"o_proj": "attn", "down_proj": "mlp"}.get(module, module.removesuffix("_proj") or _addend(part, i))
         return "residual"
+    return "x"
+
+
+def _addend(part: Part, i: Input) -> str:
+    """Where no module is known: what is added to another input is attention's output, what is added to a sum the MLP's."""
+    for v in part.needed():
+        value = part.values[v]
+        if value.op == "add" and value.lanes > 1:
+            args = [part.values[a] for a in value.args]
+            if any(a.op == "load" and a.attr[0] == i.name for a in args):
+                return "attn" if all(a.op == "load" for a in args) else "mlp"
     return "x"
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from graphdiff.emit.carried import link_carried
 from graphdiff.emit.ir import Input, Lanes, Part, Piece, RegionIR, Refused, RowOutput, Value
-from graphdiff.emit.names import give_names
+from graphdiff.emit.names import give_names, name_by_structure
 from graphdiff.program import Operand, Program
 from graphdiff.program.dtypes import contains
 from graphdiff.program.types import affine_index
@@ -71,6 +71,9 @@ class _Extractor:
                 refused.append(Refused(outputs[0], site.module, site.kernel, str(why)))
         regions = [self._region(group) for group in self._launches(parts)]
         link_carried(regions)
+        for region in regions:
+            if region.name == "residual_rms_norm":
+                region.name = name_by_structure(region.kind, region.parts)
         return regions, refused
 
     # ---- which rounds leave together

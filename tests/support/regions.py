@@ -57,6 +57,16 @@ def tensors_of(region: RegionIR, program: Program, kind: str, seed: int = 0) -> 
     return found, pins
 
 
+def _as_embedded(program: Program, node: int, values: np.ndarray) -> np.ndarray:
+    """Equal tokens have equal rows."""
+    if program.nodes[node].op != "embedding":
+        return values
+    (operand,) = program.nodes[node].operands
+    read = program.take(operand, lambda n: np.arange(program.nodes[n].size)).reshape(-1)
+    _, first, back = np.unique(read, return_index=True, return_inverse=True)
+    return values[first][back]
+
+
 def arguments_of(emitted: EmittedRegion, tensors: dict[str, Any]) -> tuple[Any, ...]:
     import torch
 
