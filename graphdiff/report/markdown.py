@@ -18,6 +18,9 @@ LIMIT = 60_000
 ROWS_OPEN = 5
 """Regions shown without unfolding."""
 
+LINE = 100
+"""Columns of an entry that stands below in full."""
+
 LIST_SHOWN = 50
 """Entries of each folded list."""
 
@@ -69,15 +72,16 @@ def _head(report: Report) -> str:
         ("unlike production", words.differences(report)),
     ):
         if entries:
-            lines.append(f"| {label} | {_text(words.first_of(entries))} |")
+            lines.append(f"| {label} | {_text(words.first_of(entries, LINE))} |")
     return "\n".join(lines) + "\n"
 
 
 def _rows(regions: list[Region]) -> list[str]:
     """The table of regions: the worst open, the rest in folds of a size that can be cut."""
     rows = [_row(number, region) for number, region in enumerate(regions, 1)]
-    blocks = [_HEADER + "\n".join(rows[:ROWS_OPEN]) + "\n"] if rows else []
-    for start in range(ROWS_OPEN, len(rows), 100):
+    shown = ROWS_OPEN if len(rows) > ROWS_OPEN + 1 else len(rows)  # nobody unfolds a single row
+    blocks = [_HEADER + "\n".join(rows[:shown]) + "\n"] if rows else []
+    for start in range(shown, len(rows), 100):
         part = rows[start : start + 100]
         title = f"regions {start + 1} to {start + len(part)} of {len(rows)}"
         blocks.append(_fold(title, _HEADER + "\n".join(part)))
