@@ -2,17 +2,12 @@
 
 import importlib
 import sys
-from pathlib import Path
 
 import pytest
-from patch_models import tiny
+from patch_models import CAPTURES, tiny
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-
-ROOT = Path(__file__).resolve().parents[3]
-CAPTURES = tuple(ROOT / "fixtures" / "cuda-90" / "qwen3-tiny" / f"{side}.capture" for side in ("vllm", "transformers"))
-
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):

@@ -1,5 +1,9 @@
 """The tiny model that the patch tests change, and what they ask of it."""
 
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+CAPTURES = tuple(ROOT / "fixtures" / "cuda-90" / "qwen3-tiny" / f"{side}.capture" for side in ("vllm", "transformers"))
 ALL = {"rope": True, "swiglu": True, "residual_rmsnorm": True}
 
 
