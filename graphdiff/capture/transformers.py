@@ -70,7 +70,7 @@ def record_training(model: ModelRef, tokens: list[int], positions: list[int], *,
     recorder.announce(places, "positions", dynamic=False)
     # The names vLLM and the checkpoint use: `model.layers...`, whatever the wrapper calls its base.
     prefix = next(name for name, module in causal.named_modules() if module is base)
-    with _module_paths(base, prefix, recorder.module_stack), torch.enable_grad(), _autocast(autocast), recorder:
+    with module_paths(base, prefix, recorder.module_stack), torch.enable_grad(), _autocast(autocast), recorder:
         hidden = base(input_ids=ids, position_ids=places, use_cache=False).last_hidden_state
     if hidden.grad_fn is None:
         raise GraphdiffError("the forward ran without gradients", where=model.name, fix="a model with no trainable parameter is not training")
@@ -89,7 +89,7 @@ def _model_file(base: Any) -> str:
 
 
 @contextlib.contextmanager
-def _module_paths(base: Any, prefix: str, stack: list[str]) -> Iterator[None]:
+def module_paths(base: Any, prefix: str, stack: list[str]) -> Iterator[None]:
     """Keep the path of the innermost running module on top of `stack`."""
     handles = []
     for name, module in base.named_modules():

@@ -33,6 +33,30 @@ class NativeCode:
     runs: list[KernelRun] = field(default_factory=list, repr=False)
 
 
+@dataclass
+class WatchedGraph:
+    """A graph that somebody else compiled: `compiled` is theirs. `error` says why there is no code."""
+
+    compiled: Any
+    code: CppCode | None = None
+    outputs: list[FunctionOutput] = field(default_factory=list)
+    sources: dict[str, tuple[str, int]] = field(default_factory=dict)
+    modules: dict[str, str] = field(default_factory=dict)
+    runs: list[KernelRun] = field(default_factory=list, repr=False)
+    error: Exception | None = None
+
+
+def watched_graph(graph: Any, compile_graph: Callable[[], Any], run: bool) -> WatchedGraph:
+    """Call `compile_graph()`, which hands Dynamo's `graph` to Inductor, and keep what the C++ backend writes.
+
+    Without `run` the code is written and never compiled, so that what comes back cannot be called. With it, `runs`
+    grows with every kernel that runs.
+    """
+    from graphdiff.capture.inductor.versions import backend
+
+    return backend().watched_graph(graph, compile_graph, run)
+
+
 def native_code_for_function(fn: Callable[..., Any], inputs: Sequence[Any], *, config_patches: dict[str, Any] | None = None,
                              run: bool = False) -> NativeCode:
     """Inductor's native code for `fn(*inputs)` under no_grad. With `run` it is compiled for real and run once."""

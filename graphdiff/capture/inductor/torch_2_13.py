@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from graphdiff.capture.fx_sources import dotted_name, layer_position, model_position, module_paths, source_positions
 from graphdiff.capture.inductor.code import CodeInput, FunctionOutput, OutputCode
 from graphdiff.capture.inductor.device_guard import install_noop_cuda_guard
-from graphdiff.capture.inductor.native import NativeCode
+from graphdiff.capture.inductor.native import NativeCode, WatchedGraph
 from graphdiff.capture.inductor.targets import Target
 from graphdiff.capture.inductor.torch_2_13_cpp import NativeRecorder, recording
 from graphdiff.capture.inductor.torch_2_13_device import Recorder, WrittenGraph, fake_device
@@ -114,6 +114,27 @@ def native_code_for_function(
         results=[results[o.position] for o in traced.outputs if o.kind == "output"] if run else [],
         runs=recorder.runs,
     )
+
+
+def watched_graph(graph: torch.fx.GraphModule, compile_graph: Callable[[], Any], run: bool) -> WatchedGraph:
+    """See `native.watched_graph`."""
+    recorder = NativeRecorder(run)
+    with recording(recorder):
+        compiled = compile_graph()
+    if len(recorder.codes) != 1:
+        error = GraphdiffError(
+            f"Inductor wrote {len(recorder.codes)} graphs for the model, where one was expected",
+            where=f"torch {torch.__version__}",
+            fix="clear the compile caches, and leave graph partition off",
+        )
+        return WatchedGraph(compiled, error=error)
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context else None
+    first = metadata.num_mutated_inp_runtime_indices if metadata else 0
+    results = next(n for n in graph.graph.nodes if n.op == "output").args[0]
+    outputs = [FunctionOutput("output", first + i) for i, _ in enumerate(tree_leaves(results))]
+    origins = _origins(graph.graph)
+    return WatchedGraph(compiled, recorder.codes[0], outputs, origins["sources"], origins["modules"], recorder.runs)
 
 
 def _fresh(value: Any) -> Any:

@@ -19,6 +19,7 @@ def main(request_file: str, model_folder: str, sizes: str) -> int:
             reference(request.model, Path(model_folder), synthetic=False),
             Path(request.output),
             target=request.target,
+            mode=request.mode,
             combo_kernels=request.combo_kernels,
             compile_sizes=json.loads(sizes),
             options=request.options,

@@ -18,11 +18,13 @@ class Request:
 
     With `stop` the engine is ours and its start ends after the capture. Without, the engine is somebody's and goes on,
     whatever becomes of the capture; on a CPU it runs with CUDA's defaults (VLLM_COMPILE, plain matmuls). With `debug`
-    the traceback of a failure is printed in its process. `options` are passed on to lowering.
+    the traceback of a failure is printed in its process. `mode` is `compiled` or, for the target native, `eager`.
+    `options` are passed on to lowering.
     """
 
     output: str
     target: str = "cuda:90"
+    mode: str = "compiled"
     combo_kernels: bool = True
     stop: bool = False
     debug: bool = False

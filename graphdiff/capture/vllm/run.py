@@ -42,6 +42,7 @@ def capture_engine(
     model: ModelRef,
     *,
     target: str = "cuda:90",
+    mode: str = "compiled",
     combo_kernels: bool = True,
     compile_sizes: Sequence[int] = (),
     on_captured: Callable[[RawEngineCapture], None] | None = None,
@@ -57,7 +58,8 @@ def capture_engine(
     kept: list[RawEngineCapture] = []
 
     def keep(raw: RawEngineCapture) -> None:
-        progress(f"compiled: {len(raw.pieces)} pieces, {sum(p[0].kernels for p in raw.pieces.values())} kernels")
+        if target != "native":
+            progress(f"compiled: {len(raw.pieces)} pieces, {sum(p[0].kernels for p in raw.pieces.values())} kernels")
         kept.append(raw)
         if on_captured is not None:
             on_captured(raw)
@@ -65,6 +67,7 @@ def capture_engine(
     request = Request(
         output="",
         target=target,
+        mode=mode,
         combo_kernels=combo_kernels,
         stop=True,
         debug=debug,
@@ -81,6 +84,7 @@ def write_engine_capture(
     *,
     in_process: bool = True,
     target: str = "cuda:90",
+    mode: str = "compiled",
     combo_kernels: bool = True,
     compile_sizes: Sequence[int] = (),
     options: dict[str, Any] | None = None,
@@ -94,6 +98,7 @@ def write_engine_capture(
     request = Request(
         output=str(output),
         target=target,
+        mode=mode,
         combo_kernels=combo_kernels,
         stop=True,
         debug=debug,

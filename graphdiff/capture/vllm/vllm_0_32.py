@@ -13,6 +13,7 @@ from unittest import mock
 from graphdiff.capture.inductor import OutputCode, cuda_code_for_graph
 from graphdiff.capture.vllm import session
 from graphdiff.capture.vllm.describe import described_inputs, described_nodes
+from graphdiff.capture.vllm import vllm_0_32_native as native
 from graphdiff.capture.vllm.raw import RawPiece
 from graphdiff.capture.vllm.vllm_0_32_result import raw_capture, why_nothing
 from graphdiff.errors import GraphdiffError
@@ -43,18 +44,24 @@ def install_hooks() -> None:
     _watch_backend()
     _watch_pieces()
     _watch_aot_cache()
+    native.install()
     _watch_end_of_start()
 
 
 def start_engine(path: str, *, compile_sizes: Sequence[int] = (), **engine_options: Any) -> Any:
-    """Start an engine on the checkpoint at `path` in the mode that is default on CUDA; returns it."""
+    """Start an engine on the checkpoint at `path` in the mode that is default on CUDA; returns it.
+
+    While a native capture is under way: in this machine's default mode, or eager.
+    """
     from vllm import LLM
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
-    compilation = {"mode": 3, "compile_sizes": list(compile_sizes)}
-    with _no_binding():
-        return LLM(path, compilation_config=compilation, **{**ENGINE, **engine_options})
+    options: dict[str, Any] = {"compilation_config": {"mode": 3, "compile_sizes": list(compile_sizes)}}
+    if native.is_native():
+        options = {"enforce_eager": native.is_native("eager")}
+    with _no_binding(), native.forgotten_weights():
+        return LLM(path, **{**ENGINE, **options, **engine_options})
 
 
 @contextlib.contextmanager
@@ -94,7 +101,7 @@ def _keep_compile_mode() -> None:
         asked, wrap = compilation.mode, compilation.ir_enable_torch_wrap
         backend, options = compilation.backend, dict(compilation.inductor_compile_config)
         check(cls, vllm_config)
-        if session.active() is not None and asked == CompilationMode.VLLM_COMPILE:
+        if session.active() is not None and not native.is_native() and asked == CompilationMode.VLLM_COMPILE:
             compilation.mode, compilation.ir_enable_torch_wrap = asked, wrap
             compilation.backend = backend or "inductor"
             compilation.inductor_compile_config = options
@@ -112,7 +119,7 @@ def _keep_plain_matmuls() -> None:
 
     @functools.wraps(dispatch)
     def dispatch_plain(*args: Any, **kwargs: Any) -> Any:
-        if session.active() is None:
+        if session.active() is None or native.is_native():
             return dispatch(*args, **kwargs)
         kept = custom_ops._supports_onednn, utils.check_cpu_sgl_kernel
         custom_ops._supports_onednn, utils.check_cpu_sgl_kernel = False, lambda n, k, dtype: False
@@ -175,7 +182,7 @@ def _watch_backend() -> None:
     def watched(self: Any, graph: Any, example_inputs: Sequence[Any]) -> Any:
         global _collector
         current = session.active()
-        if current is None or current.finished or not _is_first_rank(self.vllm_config):
+        if current is None or native.is_native() or current.finished or not _is_first_rank(self.vllm_config):
             return call(self, graph, example_inputs)
         _collector = _Collector(self)
         try:
@@ -292,7 +299,7 @@ def _watch_end_of_start() -> None:
         result = initialize(self, *args, **kwargs)
         current = session.active()
         if current is not None and _is_first_rank(self.vllm_config):
-            current.failed(why_nothing(self.vllm_config))
+            current.failed((native.why_nothing if native.is_native() else why_nothing)(self.vllm_config))
         return result
 
     WorkerWrapperBase.initialize_from_config = watched

@@ -27,12 +27,12 @@ def raw_capture(
     items = backend.piecewise_graphs
     return RawEngineCapture(
         model=request.model or str(config.model_config.model),
-        fingerprint=request.fingerprint or _fingerprint(str(config.model_config.model)),
+        fingerprint=request.fingerprint or fingerprint_of(str(config.model_config.model)),
         target=request.target,
         mode=compilation.mode.name,
-        versions=_versions(),
+        versions=versions(),
         config=json.loads(config.model_config.hf_config.to_json_string(use_diff=False)),
-        compile_config=_compile_config(config, request),
+        compile_config=compile_config(config, request),
         top=kept["top"],
         pieces=pieces,
         splitting={item.submod_name: kept[item.submod_name] for item in items if item.is_splitting_graph},
@@ -44,18 +44,18 @@ def raw_capture(
     )
 
 
-def _fingerprint(model: str) -> str:
+def fingerprint_of(model: str) -> str:
     """The fingerprint of the checkpoint that somebody's engine runs, where it is a folder."""
     config = Path(model) / "config.json"
     return fingerprint(Path(model), read_config(config)) if config.is_file() else ""
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     others = {name: importlib.metadata.version(name) for name in ("torch", "triton", "transformers")}
     return {"vllm": installed_version(), **others, "python": platform.python_version()}
 
 
-def _compile_config(config: Any, request: Any) -> dict[str, Any]:
+def compile_config(config: Any, request: Any) -> dict[str, Any]:
     """The switches that can move a rounding."""
     compilation, kernels = config.compilation_config, config.kernel_config
     passes = compilation.pass_config

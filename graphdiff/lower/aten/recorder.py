@@ -59,6 +59,9 @@ class Recorder(TorchDispatchMode):
         self._names: dict[int, tuple[str, bool, bool | None]] = {}
         self._token_ints: set[int] = set()
         self._from_floats: dict[int, Storage] = {}
+        self.custom_rules: dict[str, Any] = {}
+        """Rules of ops that are not ATen's, by `namespace.name`: (recorder, arguments by name, result); they write or
+        bind what the op made."""
         self.random_ops: list[str] = []
         self.opaque_ops: list[str] = []
         self.op_name = ""

@@ -21,6 +21,10 @@ def lower(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, wr
     Raises GraphdiffError for an aten op with no rule, naming op and source line.
     """
     name = func._overloadpacket.__name__
+    custom = recorder.custom_rules.get(f"{func.namespace}.{name}")
+    if custom is not None:
+        custom(recorder, _by_name(func, args, kwargs), out)
+        return
     if func.namespace not in ("aten", "prims"):
         _opaque(recorder, func, args, kwargs, out, written)
         return
@@ -33,6 +37,15 @@ def lower(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, wr
                              fix="rewrite the line with ops that have one, or add a rule to graphdiff/lower/aten")
     results = rule(recorder, func, args, kwargs, out)
     _finish(recorder, results, out, written)
+
+
+def _by_name(func: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The arguments of a call by their names in the op's schema, defaults filled in."""
+    named = {}
+    for i, argument in enumerate(func._schema.arguments):
+        given = args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
+        named[argument.name] = given
+    return named
 
 
 def _finish(recorder: Recorder, results: Any, out: Any, written: list[torch.Tensor]) -> None:

@@ -1,0 +1,51 @@
+"""What an engine that runs on this machine's CPU holds: compiled C++ code, or the model itself (eager)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphdiff.capture.inductor.code import FunctionOutput
+from graphdiff.capture.inductor.native import KernelRun
+from graphdiff.capture.vllm.raw import RawInput
+from graphdiff.lower.inductor_cpp import CppCode
+
+
+@dataclass
+class RawNative:
+    """What both modes say about the engine. `weights` are those that a matmul handle hides, by the handle's number;
+    their names are in `weight_names`."""
+
+    model: str
+    fingerprint: str
+    mode: str
+    versions: dict[str, str]
+    config: dict[str, Any]
+    compile_config: dict[str, Any]
+    weights: dict[int, Any] = field(repr=False)
+    weight_names: dict[int, str] = field(repr=False)
+    target: str = "native"
+    differences: list[str] = field(default_factory=list)
+    not_captured: list[str] = field(default_factory=list)
+
+
+@dataclass
+class RawNativeCompiled(RawNative):
+    """One whole graph. Element i of `call(args)` is `inputs[i]`; `parameters` are the real tensors by input name;
+    `handles` the numbers of inputs that are matmul handles. `outputs` tells which results of `call` are the graph's. `runs` grows while the engine runs, if it was asked for."""
+
+    code: CppCode = field(default=None, repr=False)  # type: ignore[assignment]
+    inputs: list[RawInput] = field(default_factory=list)
+    parameters: dict[str, Any] = field(default_factory=dict, repr=False)
+    handles: dict[str, int] = field(default_factory=dict)
+    outputs: list[FunctionOutput] = field(default_factory=list)
+    sources: dict[str, tuple[str, int]] = field(default_factory=dict, repr=False)
+    modules: dict[str, str] = field(default_factory=dict, repr=False)
+    runs: list[KernelRun] = field(default_factory=list, repr=False)
+
+
+@dataclass
+class RawNativeEager(RawNative):
+    """The model as it stands in the worker; `forward(ids, positions)` runs it outside any batch."""
+
+    module: Any = field(default=None, repr=False)
+    forward: Callable[[Any, Any], Any] = field(default=None, repr=False)  # type: ignore[assignment]
