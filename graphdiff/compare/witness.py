@@ -174,7 +174,8 @@ def _compare(bench: Bench, pairs: list[tuple[int, int]], training: Evaluation, p
         # What is stored unrounded is stored as float32, in whatever arithmetic it was computed.
         own, other = own.astype(np.float32), other.astype(np.float32)
         mine, theirs = _aligned(bench, row, there)
-        events = bench.training.events(row)
+        # In units of the rounded type, whichever side rounds.
+        events = bench.training.events(row) or bench.inference.events(there)
         total.add(count_bits(own.reshape(-1)[mine], other.reshape(-1)[theirs], base_format(events[-1]) if events else "float32"))
         total.flips += own.size - mine.size if bench.training.consumer[row] < 0 else 0
     return total
@@ -226,6 +227,6 @@ def count_bits(training: np.ndarray, inference: np.ndarray, dtype: str) -> BitCo
         f = FORMATS[dtype]
         _, exponent = np.frexp(np.maximum(np.abs(a), np.abs(b))[differ])
         ulp = gap / np.ldexp(1.0, np.maximum(exponent - f.precision, f.quantum))
-        result.max_ulp, result.max_abs = int(min(np.rint(ulp.max()), 2**53)), float(gap.max())
+        result.max_ulp, result.max_abs = max(1, int(min(np.rint(ulp.max()), 2**53))), float(gap.max())
         result.greater = int((b > a)[differ].sum())
     return result

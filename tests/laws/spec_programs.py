@@ -186,8 +186,8 @@ PLAIN = Spelling()
 
 
 class _Writer:
-    def __init__(self, s: Skeleton, schedule: Schedule, spelling: Spelling) -> None:
-        self.s, self.schedule, self.spelling = s, schedule, spelling
+    def __init__(self, s: Skeleton, schedule: Schedule, spelling: Spelling, model: bool) -> None:
+        self.s, self.schedule, self.spelling, self.model = s, schedule, spelling, model
         self.rng = random.Random(spelling.reorder * 1000003 + s.seed)
         self.b = Builder()
         self.values: dict[int, Elements] = {}
@@ -199,7 +199,8 @@ class _Writer:
             raw = numbers.standard_normal(shape).astype(np.float32) * np.float32(0.7)
             bits = encode_bfloat16(raw) if dtype == "bfloat16" else raw
             self.b.site = Site(name=f"v{-1 - i}")
-            self.values[-1 - i] = self.b.leaf(f"renamed_{i}" if self.spelling.rename else name, bits, dtype, dynamic=True, keep=True)
+            self.values[-1 - i] = self.b.leaf(f"renamed_{i}" if self.spelling.rename else name, bits, dtype,
+                                              dynamic=name in ("x", "y") or not self.model, keep=True)
         for group in self.order():
             if len(group) == 2:
                 self.merged(*group)
@@ -308,13 +309,16 @@ class _Writer:
         self.values[i], self.values[j] = out.map(lambda ids: ids[:T]), out.map(lambda ids: ids[T:])
 
 
-def build(s: Skeleton, schedule: Schedule, spelling: Spelling = PLAIN) -> Program:
-    return _Writer(s, schedule, spelling).run()
+def build(s: Skeleton, schedule: Schedule, spelling: Spelling = PLAIN, model: bool = False) -> Program:
+    """model: all leaves but x and y are weights and tables, which depend on no token."""
+    return _Writer(s, schedule, spelling, model).run()
 
 
 def capture(program: Program) -> Capture:
-    data = probe(program, program.data, static_rule=False, pin_anchors=False)
-    return Capture(CaptureInfo(kind="function", outputs=[o.name for o in program.outputs]), program, data, {})
+    """As a function's capture, or, where some leaf is a weight, as a model's: weights as hashes, anchors pinned."""
+    model = any(node.op == "leaf" and not node.dynamic for node in program.nodes)
+    data = probe(program, program.data, static_rule=model, pin_anchors=model)
+    return Capture(CaptureInfo(kind="transformers" if model else "function", outputs=[o.name for o in program.outputs]), program, data, {})
 
 
 # ---- what must be found
