@@ -19,7 +19,7 @@ from graphdiff.emit.backward import Backward, NoDerivative, backward_part
 from graphdiff.emit.ir import Input, Part, RegionIR
 from graphdiff.emit.spelling import CannotSpell
 from graphdiff.emit.torch_reference import function_text
-from graphdiff.emit.triton_source import Shape, Writer, kernel_text, shape_of, strides_of, wrap
+from graphdiff.emit.triton_source import Shape, Writer, kernel_text, power_of_two, shape_of, strides_of, wrap
 from graphdiff.errors import GraphdiffError
 
 TITLES = {
@@ -173,6 +173,7 @@ class _Emitter:
             "nodes": self.region.nodes, "mirrors": [self._mirrors()], "shapes": [vars(s) for s in shapes],
             "backward_shapes": [vars(s) for s in back_shapes],
             "launches": {"forward": self._types(self.parts, shapes), "backward": self._types(self.back, back_shapes)}, "carries": self.carries, "carried": self.carried,
+            "stored_lanes": {"forward": self._stored(self.parts, shapes), "backward": self._stored(self.back, back_shapes)},
         }
         return EmittedRegion(self.name, self.region.kind, f"{self.namespace}::{self.name}", self.region.kind, forward, backward, references,
                              text + "\n", signature, meta)
@@ -243,6 +244,11 @@ class _Emitter:
         for part in parts:
             names += [part.bind[o.name] for o in (*part.outputs, *part.vectors)]
         return names
+
+    @staticmethod
+    def _stored(parts: list, shapes: list[Shape]) -> list[int]:
+        """Lanes of one row of a tile that each part stores rounded."""
+        return [sum(min(power_of_two(p.lanes.count), s.block) for o in part.outputs for p in o.pieces) for part, s in zip(parts, shapes)]
 
     def _types(self, parts: list, shapes: list[Shape]) -> dict[str, Any]:
         """What one needs to compile a kernel without running it: argument types, constants, warps."""

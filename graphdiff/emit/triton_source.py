@@ -52,7 +52,7 @@ def shape_of(part: Part, widest: int = WIDEST_TILE) -> Shape:
     if full > widest:
         if any(part.values[v].lanes not in (1, part.width) for v in part.needed()):
             raise CannotSpell(f"rows of {part.width} lanes that read each other are too wide for one tile")
-        return Shape("loop", 1, LOOP_BLOCK, 16)
+        return Shape("loop", 1, min(LOOP_BLOCK, widest), 16)
     rows = max(1, TILE // full)
     return Shape("rows", rows, full, 4 if full <= 2048 else 8 if full <= 8192 else 16)
 
