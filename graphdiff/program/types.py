@@ -109,6 +109,8 @@ class Program:
             base = flat(operand.nodes[0])[operand.offset:]
             strides = tuple(s * base.itemsize for s in operand.strides)
             return np.lib.stride_tricks.as_strided(base, operand.shape, strides, writeable=False)
+        if not operand.nodes:
+            return np.zeros(operand.shape, np.float32)
         parts = [flat(n) for n in operand.nodes]
         source = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return source[self.blobs[operand.index]].reshape(operand.shape)
