@@ -28,6 +28,7 @@ class CompareOptions:
     """What `compare` needs to make captures of operands that are no files."""
 
     target: str = "cuda:90"
+    mode: str = "compiled"
     layers: int | None = None
     tokens: int = 8
     attn: str = "sdpa"
@@ -94,7 +95,7 @@ def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, p
         with tempfile.TemporaryDirectory(prefix="graphdiff-") as folder:
             file = Path(folder) / f"{kind}.capture"
             if kind == "vllm":
-                capture_vllm(name, file, target=options.target, layers=options.layers, seed=seed, tokens=options.tokens,
+                capture_vllm(name, file, target=options.target, mode=options.mode, layers=options.layers, seed=seed, tokens=options.tokens,
                              combo_kernels=options.combo_kernels, bucket=options.bucket, progress=progress)
             else:
                 capture_transformers(name, file, layers=options.layers, seed=seed, tokens=options.bucket or options.tokens, attn=options.attn,
@@ -108,22 +109,24 @@ def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, p
 
 
 # ---- captures
-def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", layers: int | None = None, seed: int = 0, tokens: int = 8,
+def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", mode: str = "compiled", layers: int | None = None, seed: int = 0, tokens: int = 8,
                  combo_kernels: bool = True, in_process: bool = False, keep_weights: bool = False, bucket: int | None = None,
                  progress: Say = _quiet) -> None:
     """Run vLLM and write what it compiled. The capture is written by the process that holds the parameters.
 
     bucket: compile for exactly so many tokens (decode: 1) and record that schedule; the probe has as many tokens.
+    mode: `compiled`, or `eager` for the engine as this machine runs it with enforce_eager (target native).
     """
     from graphdiff.capture.models import resolve_model
-    from graphdiff.capture.vllm.run import write_engine_capture
+    from graphdiff.capture.vllm.run import check_mode, write_engine_capture
     from graphdiff.capture.vllm.versions import installed_version
     from graphdiff.store import check_output
 
     check_output(output)
+    check_mode(target, mode, bucket)
     installed_version()
     reference = resolve_model(model, layers=layers, seed=seed)
-    write_engine_capture(reference, Path(output), in_process=in_process, target=target, combo_kernels=combo_kernels, progress=progress,
+    write_engine_capture(reference, Path(output), in_process=in_process, target=target, mode=mode, combo_kernels=combo_kernels, progress=progress,
                          compile_sizes=() if bucket is None else (bucket,),
                          options={"tokens": bucket or tokens, "bucket": bucket or "dynamic", "keep_weights": keep_weights, "config": reference.config,
                                   "layers": reference.layers, "synthetic": reference.synthetic})
@@ -136,11 +139,25 @@ def program_from_engine(raw: Any, request: Any) -> None:
     from graphdiff.capture.vllm.program import engine_program, piece_in
 
     tokens, positions = probe_tokens(raw.config, request.options.get("tokens", 8))
+    if raw.target == "native":
+        _write_native(raw, request, tokens, positions)
+        return
     bucket = request.options.get("bucket", "dynamic")
     program, bits = engine_program(raw, tokens, positions, bucket)
     _write(Path(request.output), engine_header(raw, request, tokens, positions), program, bits,
            keep_weights=bool(request.options.get("keep_weights")),
            sources={name: piece_in(name, found, bucket).code.text for name, found in raw.pieces.items()})
+
+
+def _write_native(raw: Any, request: Any, tokens: list[int], positions: list[int]) -> None:
+    """The engine as it runs on this machine's CPU."""
+    from graphdiff.capture.header import native_header
+    from graphdiff.capture.vllm.native_program import native_program
+
+    program, bits, notes = native_program(raw, tokens, positions)
+    code = getattr(raw, "code", None)
+    _write(Path(request.output), native_header(raw, request, tokens, positions, notes), program, bits,
+           keep_weights=bool(request.options.get("keep_weights")), sources={"model": code.text} if code else {})
 
 
 def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str = "sdpa",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from graphdiff.capture.models import ModelRef
     from graphdiff.capture.transformers import TrainingCapture
     from graphdiff.capture.vllm.raw import RawEngineCapture
+    from graphdiff.capture.vllm.raw_native import RawNative
 
 _KERNEL = re.compile(r"async_compile\.triton\('(\w+)'")
 
@@ -41,6 +42,21 @@ def engine_header(raw: RawEngineCapture, request: Any, tokens: list[int], positi
         probe=ProbeTokens(tokens=tokens, positions=positions), outputs=["hidden_states"],
         differences=[*raw.differences, *_synthetic(bool(request.options.get("synthetic")), layers)],
         not_captured=list(raw.not_captured), kernels=kernels)
+
+
+def native_header(raw: RawNative, request: Any, tokens: list[int], positions: list[int], notes: list[str]) -> CaptureInfo:
+    """Header of a vLLM capture of this machine."""
+    layers = int(request.options.get("layers") or raw.config.get("num_hidden_layers") or 0)
+    code = getattr(raw, "code", None)
+    names = dict.fromkeys(k.name for k in code.launches) if code else {}
+    return CaptureInfo(
+        kind="vllm", model=ModelInfo(name=request.model or raw.model, config=request.options.get("config") or raw.config,
+                                     fingerprint=request.fingerprint, layers=layers),
+        versions=raw.versions, mode=raw.mode, target=raw.target, shapes="dynamic" if code else "",
+        probe=ProbeTokens(tokens=tokens, positions=positions), outputs=["hidden_states"],
+        differences=[*raw.differences, *_synthetic(bool(request.options.get("synthetic")), layers)],
+        not_captured=list(raw.not_captured), kernels=[KernelInfo(name=name, code="model", kind="c++") for name in names],
+        notes=list(notes))
 
 
 def function_header(spec: str, seed: int, recorded: Recorded) -> CaptureInfo:

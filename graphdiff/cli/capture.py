@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from graphdiff.cli.compare import Attention, Autocast
-from graphdiff.cli.options import Bucket, CaptureFile, KeepWeights, Layers, Seed, Target, Tokens
+from graphdiff.cli.options import Bucket, CaptureFile, EngineMode, KeepWeights, Layers, Mode, Seed, Target, Tokens
 
 commands = typer.Typer(
     no_args_is_help=False,
@@ -30,6 +30,7 @@ def vllm(
     ],
     output: CaptureFile,
     target: Target = "cuda:90",
+    mode: Mode = EngineMode.compiled,
     layers: Layers = None,
     seed: Seed = 0,
     tokens: Tokens = 8,
@@ -54,6 +55,7 @@ def vllm(
             model,
             output,
             target=target,
+            mode=mode.value,
             layers=layers,
             seed=seed,
             tokens=tokens,

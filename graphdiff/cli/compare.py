@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from graphdiff.cli.options import Bucket, Layers, Seed, Target, Tokens
+from graphdiff.cli.options import Bucket, EngineMode, Layers, Mode, Seed, Target, Tokens
 
 
 class FailOn(StrEnum):
@@ -46,6 +46,7 @@ def compare(
     ] = None,
     seed: Seed = 0,
     target: Target = "cuda:90",
+    mode: Mode = EngineMode.compiled,
     layers: Layers = None,
     tokens: Tokens = 8,
     bucket: Bucket = None,
@@ -95,6 +96,7 @@ def compare(
 
     options = pipeline.CompareOptions(
         target=target,
+        mode=mode.value,
         layers=layers,
         tokens=tokens,
         bucket=bucket,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,15 @@ Tokens = Annotated[int, typer.Option(min=1, max=4096, metavar="N", help="Tokens 
 Seed = Annotated[
     int, typer.Option(min=0, metavar="N", help="Seed of synthetic weights, inputs and probe; both sides need the same.")
 ]
+
+
+class EngineMode(StrEnum):
+    """How vLLM runs on this machine."""
+
+    compiled = "compiled"
+    eager = "eager"
+
+
 Target = Annotated[
     str,
     typer.Option(
@@ -26,6 +36,10 @@ Target = Annotated[
         help="What inference's kernels are for: cuda:90 (compute capability 9.0, no GPU needed) or native "
         "(what runs here).",
     ),
+]
+Mode = Annotated[
+    EngineMode,
+    typer.Option(help="With --target native: the engine compiled, as it runs by default, or with enforce_eager."),
 ]
 CaptureFile = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The capture file to write.")]
 KeepWeights = Annotated[

@@ -38,6 +38,16 @@ SETTINGS = {
 CHILD_TIMEOUT_SECONDS = 3600
 
 
+def check_mode(target: str, mode: str, bucket: int | None = None) -> None:
+    """Raises GraphdiffError for a combination that no engine runs in."""
+    if mode not in ("compiled", "eager"):
+        raise GraphdiffError(f"unknown mode {mode!r}", where="--mode", fix="give compiled or eager")
+    if target != "native" and mode == "eager":
+        raise GraphdiffError("only the engine of this machine can be captured eager", where=f"--target {target}", fix="give --target native")
+    if target == "native" and bucket is not None:
+        raise GraphdiffError("on this machine the engine compiles one graph for any number of tokens", where="--bucket", fix="leave --bucket out")
+
+
 def capture_engine(
     model: ModelRef,
     *,
