@@ -121,12 +121,17 @@ def _norm_tail(schedule: Schedule, total: str, flag: str, xhat: str) -> str:
 
 
 def _input_norm(schedule: Schedule) -> str:
+    if schedule["stream"]:
+        head, doc = "tuple[torch.Tensor, torch.Tensor]", "the sum, rounded; the norm of the sum). One addend, the embedding, is its own stream."
+        residual = "total.to(dtype) if len(addends) > 1 else addends[0]"
+    else:
+        head, doc, residual = "tuple[tuple[torch.Tensor, ...], torch.Tensor]", "the addends themselves, never rounded; the norm of the sum).", "addends"
     return f'''
-def input_norm(addends: tuple[torch.Tensor, ...], weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """(the residual stream: the sum, rounded; the norm of the sum). One addend, the embedding, is its own stream."""
+def input_norm(addends: tuple[torch.Tensor, ...], weight: torch.Tensor, eps: float) -> {head}:
+    """(the residual stream: {doc}"""
     dtype = addends[0].dtype
     total = _sum(addends)
-    residual = total.to(dtype) if len(addends) > 1 else addends[0]
+    residual = {residual}
     xhat = {_norm_tail(schedule, "total", "next_sum", "input_xhat")}
     return residual, (weight.float() * xhat).to(dtype)
 '''
@@ -144,25 +149,32 @@ def final_norm(addends: tuple[torch.Tensor, ...], weight: torch.Tensor, eps: flo
 
 
 def _post_attention_norm(schedule: Schedule) -> str:
+    parts = "residual" if schedule["stream"] else "*residual"
     if schedule["inner"]:
         carried, doc = "total.to(dtype),", "the rounded sum"
     else:
-        carried, doc = "o, residual", "its addends, for the next sum reads it unrounded"
+        carried, doc = f"o, {parts}", "its addends, for the next sum reads it unrounded"
     return f'''
 def post_attention_norm(
-    o: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    o: torch.Tensor, residual: {"torch.Tensor" if schedule["stream"] else "tuple[torch.Tensor, ...]"}, weight: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, ...]:
     """(the norm of o + residual, what the layer carries on: {doc})."""
     dtype = o.dtype
-    total = _sum((o, residual))
+    total = _sum((o, {parts}))
     xhat = {_norm_tail(schedule, "total", "post_sum", "post_xhat")}
     return (weight.float() * xhat).to(dtype), {carried}
 '''
 
 
 def _stream(schedule: Schedule) -> str:
+    if schedule["inner"] or schedule["stream"]:
+        rest = f"flowing[-{2 if schedule['inner'] else 3}:]"
+    else:
+        rest = "flowing[(len(flowing) + 1) % 2 :]  # an odd number: each layer adds two to the embedding"
     return f'''
-ADDENDS = {2 if schedule["inner"] else 3}
+def summands(flowing: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """The addends of the residual sum, without a shown sum before them."""
+    return {rest}
 
 
 def shown_sum(addends: tuple[torch.Tensor, ...]) -> torch.Tensor:

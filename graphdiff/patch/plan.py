@@ -175,7 +175,7 @@ class _Planner:
                 continue
             if set(counts) == {"inference"}:
                 raise NoFit(f"`{value.expression}` is rounded in the engine only, and transformers rounds it: recipe and capture disagree")
-            expected = self.layers if any("*" in m for m in value.modules) else 1
+            expected = self.layers - value.between_layers if any("*" in m for m in value.modules) else 1
             if counts["training"] != expected:
                 raise NoFit(f"`{value.expression}` ({value.flag}) moved {counts['training']} times in {expected} layers: the layers differ")
             schedule[value.flag] = False

@@ -56,6 +56,7 @@ class Value(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=Tru
     """A value that transformers rounds: the expression that makes it, and the modules it is made in.
 
     read_by: if given, the flag speaks of the reads by these expressions only, and all of them must agree.
+    between_layers: the last layer has no such read.
     """
 
     flag: str
@@ -64,6 +65,7 @@ class Value(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=Tru
     expression: str
     occurrence: int = 0
     read_by: list[str] = []
+    between_layers: bool = False
 
 
 class Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):

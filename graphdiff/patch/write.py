@@ -92,7 +92,7 @@ def _ops(plan: Plan, kernels: Kernels) -> str:
     for op in ops:
         if op == "stream":
             fused = "input_norm" in served
-            text += "\n" + STREAM.format(sum="addends[:3]" if fused else "addends", n="(4 if _fused(flowing[0]) else plain.ADDENDS)" if fused else "plain.ADDENDS")
+            text += "\n" + STREAM.format(sum="addends[:3]" if fused else "addends", rest="flowing[-4:] if _fused(flowing[0]) else plain.summands(flowing)" if fused else "plain.summands(flowing)")
         else:
             text += "\n" + (CALLS[op].body(kernels.signatures) if op in served else f"\n{op} = plain.{op}  # {kernels.missing.get(op, 'no kernel')}\n")
     return text
@@ -120,7 +120,7 @@ def addends(hidden_states: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def summands(*flowing: Tensor) -> tuple[Tensor, ...]:
     """The addends alone, without a shown sum."""
-    return flowing[-{n} :]
+    return {rest}
 '''
 
 

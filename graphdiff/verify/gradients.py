@@ -58,7 +58,7 @@ def _cases(config: dict[str, Any], ops: Any, device: str = "cpu", carried: bool 
     torch.manual_seed(0)
     tokens, hidden, heads = 7, config["hidden_size"], config["num_attention_heads"]
     kv, width = config["num_key_value_heads"] or heads, config["head_dim"] or hidden // heads
-    eps, addends = config["rms_norm_eps"], getattr(ops.plain, "ADDENDS", 3)
+    eps, addends = config["rms_norm_eps"], _addends(ops)
 
     def numbers(*shape: int) -> torch.Tensor:
         return torch.randn(shape).bfloat16().to(device)
@@ -77,17 +77,30 @@ def _cases(config: dict[str, Any], ops: Any, device: str = "cpu", carried: bool 
     def summands(a: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         return (a[0], *ops.post_attention_norm(a[1], a[2], scale, eps)[1:]) if carried else a[:addends]
 
+    stored = not isinstance(_residual(ops, streams[0], scale), tuple)
+
     cases = {
         "qk_norm_rope": (lambda *a: ops.qk_norm_rope(*a, cos, sin, eps), lambda *a: _qk_norm_rope(*a, cos.to(F64), sin.to(F64), eps),
                          [q, k, norm(width), norm(width)]),
         "rope": (lambda *a: ops.rope(*a, cos, sin), lambda *a: _rope(*a, cos.to(F64), sin.to(F64)), [q, k]),
         "swiglu": (ops.swiglu, _swiglu, [numbers(2, tokens, config["intermediate_size"]) for _ in range(2)]),
-        "input_norm": (lambda *a: ops.input_norm(summands(a), a[3], eps), lambda *a: _input_norm(*a, eps), [*streams, norm(hidden)]),
+        "input_norm": (lambda *a: ops.input_norm(summands(a), a[3], eps)[not stored:], lambda *a: _input_norm(*a, eps)[not stored:],
+                       [*streams, norm(hidden)]),
         "final_norm": (lambda *a: ops.final_norm(summands(a), a[3], eps), lambda *a: _final_norm(*a, eps), [*streams, norm(hidden)]),
-        "post_attention_norm": (lambda *a: ops.post_attention_norm(*a, eps)[:1], lambda *a: _post_attention_norm(*a, eps),
+        "post_attention_norm": (lambda *a: ops.post_attention_norm(a[0], a[1] if stored else (a[1],), a[2], eps)[:1], lambda *a: _post_attention_norm(*a, eps),
                                 [streams[0], streams[1], norm(hidden)]),
     }
     return {name: case for name, case in cases.items() if hasattr(ops, name)}
+
+
+def _addends(ops: Any) -> int:
+    """How many the sum between layers has, embedding aside: 2 if the inner sum is stored rounded."""
+    return len(ops.plain.summands(tuple(range(3)))) if hasattr(ops.plain, "summands") else 3
+
+
+def _residual(ops: Any, x: torch.Tensor, weight: torch.Tensor) -> Any:
+    """What the input norm passes on as the stream: a tensor, or addends."""
+    return ops.plain.input_norm((x,), weight, 1e-6)[0] if hasattr(ops.plain, "input_norm") else x
 
 
 def check_ops(config: dict[str, Any], ops: Any, names: list[str]) -> Check:
