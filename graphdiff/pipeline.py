@@ -162,8 +162,8 @@ def _write_native(raw: Any, request: Any, tokens: list[int], positions: list[int
 
 def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str = "sdpa",
                          autocast: str | None = None, checkpointing: bool = False, keep_weights: bool = False,
-                         progress: Say = _quiet) -> None:
-    """Run the training forward of transformers and write what it did."""
+                         compile: bool = False, progress: Say = _quiet) -> None:
+    """Run the training forward of transformers and write what it did; `compile`: as torch.compile makes it here."""
     from graphdiff.capture.header import training_header
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.probe_tokens import probe_tokens
@@ -174,10 +174,17 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
     reference = resolve_model(model, layers=layers, seed=seed)
     ids, positions = probe_tokens(reference.config, tokens)
     progress(f"running the training forward of {reference.name}")
-    recorded = record_training(reference, ids, positions, attn=attn, autocast=autocast, checkpointing=checkpointing)
+    if compile:
+        from graphdiff.capture.transformers_compiled import record_compiled_training
+
+        if checkpointing:
+            raise GraphdiffError("a compiled forward with checkpointing is not captured", where="--compile --checkpointing", fix="leave one out")
+        recorded = record_compiled_training(reference, ids, positions, attn=attn, autocast=autocast)
+    else:
+        recorded = record_training(reference, ids, positions, attn=attn, autocast=autocast, checkpointing=checkpointing)
     progress("probing")
     _write(Path(output), training_header(reference, recorded, ids, positions), recorded.builder.program, recorded.builder.leaf_bits,
-           keep_weights=keep_weights, sources={})
+           keep_weights=keep_weights, sources=recorded.sources)
 
 
 def capture_function(spec: str, inputs: str, output: Path, *, compile: bool = False, target: str = "cuda:90", seed: int = 0,

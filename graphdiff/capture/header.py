@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from graphdiff.capture.vllm.raw import RawEngineCapture
     from graphdiff.capture.vllm.raw_native import RawNative
 
+_CPP_KERNEL = re.compile(r"^(cpp_\w+) = async_compile", re.MULTILINE)
 _KERNEL = re.compile(r"async_compile\.triton\('(\w+)'")
 
 
@@ -24,7 +25,8 @@ def training_header(model: ModelRef, recorded: TrainingCapture, tokens: list[int
 
     return CaptureInfo(
         kind="transformers", model=ModelInfo(name=model.name, config=model.config, fingerprint=model.fingerprint, layers=model.layers),
-        versions=recorded.versions, mode=recorded.mode, target="cpu", probe=ProbeTokens(tokens=tokens, positions=positions),
+        versions=recorded.versions, mode=recorded.mode, target=recorded.target, probe=ProbeTokens(tokens=tokens, positions=positions),
+        kernels=[KernelInfo(name=name, code=code, kind="c++") for code, text in recorded.sources.items() for name in _CPP_KERNEL.findall(text)],
         outputs=[o.name for o in recorded.builder.program.outputs], not_captured=list(NOT_CAPTURED),
         differences=_synthetic(model.synthetic, model.layers), notes=list(notes_on(recorded.random_ops, recorded.opaque_ops)))
 

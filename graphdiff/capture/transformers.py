@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphdiff.capture.models import ModelRef
@@ -20,13 +20,16 @@ NOT_CAPTURED = ("lm_head and the loss: the engine computes logits outside its co
 
 @dataclass
 class TrainingCapture:
-    """What was recorded: the program's builder, versions, random and opaque ops met, the attention that ran."""
+    """What was recorded: the program's builder, versions, random and opaque ops met, the attention that ran; of
+    compiled code its texts."""
 
     builder: Builder
     versions: dict[str, str]
     random_ops: list[str]
     opaque_ops: list[str]
     mode: str
+    target: str = "cpu"
+    sources: dict[str, str] = field(default_factory=dict)
 
 
 def load_model(model: ModelRef, *, attn: str, autocast: str | None) -> Any:

@@ -83,6 +83,9 @@ def transformers(
     checkpointing: Annotated[
         bool, typer.Option("--checkpointing", help="Run with activation checkpointing, as training does.")
     ] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Record what torch.compile makes of the forward on this machine.")
+    ] = False,
     keep_weights: KeepWeights = False,
 ) -> None:
     """Run the training forward of transformers and record it.
@@ -103,6 +106,7 @@ def transformers(
             attn=attn.value,
             autocast=autocast.value if autocast else None,
             checkpointing=checkpointing,
+            compile=compile,
             keep_weights=keep_weights,
             progress=say,
         )

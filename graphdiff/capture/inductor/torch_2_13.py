@@ -121,9 +121,10 @@ def watched_graph(graph: torch.fx.GraphModule, compile_graph: Callable[[], Any],
     recorder = NativeRecorder(run)
     with recording(recorder):
         compiled = compile_graph()
-    if len(recorder.codes) != 1:
+    forward = [code for code, backward in zip(recorder.codes, recorder.backward, strict=True) if not backward]
+    if len(forward) != 1:
         error = GraphdiffError(
-            f"Inductor wrote {len(recorder.codes)} graphs for the model, where one was expected",
+            f"Inductor wrote {len(forward)} graphs for the model, where one was expected",
             where=f"torch {torch.__version__}",
             fix="clear the compile caches, and leave graph partition off",
         )
@@ -134,7 +135,7 @@ def watched_graph(graph: torch.fx.GraphModule, compile_graph: Callable[[], Any],
     results = next(n for n in graph.graph.nodes if n.op == "output").args[0]
     outputs = [FunctionOutput("output", first + i) for i, _ in enumerate(tree_leaves(results))]
     origins = _origins(graph.graph)
-    return WatchedGraph(compiled, recorder.codes[0], outputs, origins["sources"], origins["modules"], recorder.runs)
+    return WatchedGraph(compiled, forward[0], outputs, origins["sources"], origins["modules"], recorder.runs)
 
 
 def _fresh(value: Any) -> Any:

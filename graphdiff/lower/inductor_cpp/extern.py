@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from graphdiff.lower.inductor import extern as shared
 from graphdiff.lower.inductor.context import Context
-from graphdiff.lower.inductor.values import Tensor
+from graphdiff.lower.inductor.values import TORCH_FLOATS, IntStorage, Tensor, is_dynamic
+from graphdiff.program.builder import Elements
 
 Handlers = dict[str, Callable[..., Any]]
 IGNORED = frozenset({"torch.ops.aten._assert_async.msg", "print"})
@@ -31,4 +35,118 @@ def linear_pointwise(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | Non
     return shared.finish(ctx, made, shared.fresh(made.shape, x.dtype))
 
 
-HANDLERS: Handlers = {"mkldnn._linear_pointwise": linear_pointwise}
+def baddbmm(ctx: Context, bias: Tensor, a: Tensor, b: Tensor, *, alpha: float = 1, beta: float = 1, out: Tensor | None = None) -> Tensor:
+    """As addmm: one rounding."""
+    return shared.addmm(ctx, bias, a, b, alpha=alpha, beta=beta, out=out)
+
+
+def attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, is_causal: bool = False, *,
+              attn_mask: Tensor | None = None, scale: float | None = None, dropout_p: float = 0.0) -> list[Any]:
+    """ATen's flash attention for CPU, heads first; an additive mask is an operand."""
+    if dropout or dropout_p:
+        raise ctx.unsupported("fused attention with dropout")
+    operands = [q.read(), k.read(), v.read()]
+    if attn_mask is not None:
+        operands.append(attn_mask.read())
+    made = ctx.builder.op("attention", *operands, scale=float(scale or q.shape[-1] ** -0.5), causal=bool(is_causal),
+                          shape=(*q.shape[:-1], v.shape[-1]))
+    return [shared.finish(ctx, made, shared.fresh(made.shape, q.dtype)), *[None] * 8]
+
+
+def sort(ctx: Context, x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> list[Tensor]:
+    """Data movement steered by the numbers; equal values keep their order."""
+    if isinstance(x.storage, IntStorage):
+        numbers = x.storage.values[x.index()]
+        dynamic = bool(x.storage.dynamic[x.index()].any())
+    else:
+        numbers, dynamic = ctx.builder.numbers(x.read()), is_dynamic(ctx.builder, x.read())
+    order = np.argsort(-numbers if descending else numbers, axis=dim, kind="stable")
+    indices = _integers(order, "int64", dynamic)
+    if isinstance(x.storage, IntStorage):
+        return [_integers(np.take_along_axis(numbers, order, dim), x.dtype, dynamic), indices]
+    values = shared.fresh(order.shape, x.dtype)
+    values.write(x.read().map(lambda ids: np.take_along_axis(ids, order, dim)))
+    return [values, indices]
+
+
+def cumsum(ctx: Context, x: Tensor, dim: int, *, dtype: str | None = None) -> Tensor:
+    if isinstance(x.storage, IntStorage):
+        places = x.index()
+        if dtype in TORCH_FLOATS:
+            raise ctx.unsupported(f"cumsum of integers to {dtype}")
+        return _integers(np.cumsum(x.storage.values[places], dim), dtype or "int64", bool(x.storage.dynamic[places].any()))
+    made = ctx.builder.op("cumsum", x.read(), axis=dim % len(x.shape), shape=x.shape)
+    return shared.finish(ctx, made, shared.fresh(x.shape, dtype or x.dtype))
+
+
+def index_add(ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """Adds slice after slice, each sum rounded (aten/src/ATen/native/TensorAdvancedIndexing.cpp)."""
+    if alpha != 1:
+        raise ctx.unsupported("index_add with alpha")
+    places = index.storage.values[index.index()].reshape(-1)
+    rows, added = np.array(np.moveaxis(x.read().ids, dim, 0)), np.moveaxis(source.read().ids, dim, 0)
+    for row, place in enumerate(places):
+        made = ctx.builder.op("add", Elements(rows[place].shape, ids=rows[place]), Elements(added[row].shape, ids=added[row]))
+        rows[place] = ctx.builder.round(made, x.dtype).ids
+    out = shared.fresh(x.shape, x.dtype)
+    out.write(Elements(x.shape, ids=np.moveaxis(rows, 0, dim)))
+    return out
+
+
+def _integers(values: np.ndarray, dtype: str, dynamic: bool) -> Tensor:
+    from graphdiff.program.builder import contiguous
+
+    return Tensor(IntStorage.of(values, dtype, dynamic=dynamic), values.shape, contiguous(values.shape))
+
+
+# ---- complex numbers, which Inductor leaves to ATen
+
+
+@dataclass(frozen=True)
+class Complex:
+    """A complex64 tensor: its two parts."""
+
+    real: Elements
+    imaginary: Elements
+
+
+def view_as_complex(ctx: Context, x: Tensor) -> Complex:
+    return Complex(*(x.read().map(lambda ids, part=part: ids[..., part]) for part in (0, 1)))
+
+
+def complex_(ctx: Context, real: Tensor, imaginary: Tensor) -> Complex:
+    return Complex(real.read(), imaginary.read())
+
+
+def polar(ctx: Context, length: Tensor, angle: Tensor) -> Complex:
+    r, theta = length.read(), angle.read()
+    op = ctx.builder.op
+    return Complex(op("mul", r, op("cos", theta)), op("mul", r, op("sin", theta)))
+
+
+def view_as_real(ctx: Context, x: Complex) -> Tensor:
+    out = shared.fresh((*x.real.shape, 2), "float32")
+    out.write(Elements(out.shape, ids=np.stack((x.real.ids, x.imaginary.ids), -1)))
+    return out
+
+
+def unsqueeze(ctx: Context, x: Complex, dim: int) -> Complex:
+    if not isinstance(x, Complex):
+        raise ctx.unsupported("aten.unsqueeze outside a kernel")
+    return Complex(*(p.map(lambda ids: np.expand_dims(ids, dim)) for p in (x.real, x.imaginary)))
+
+
+def multiply(ctx: Context, a: Complex, b: Complex) -> Complex:
+    if not isinstance(a, Complex) or not isinstance(b, Complex):
+        raise ctx.unsupported("aten.mul outside a kernel")
+    op = ctx.builder.op
+    real = op("sub", op("mul", a.real, b.real), op("mul", a.imaginary, b.imaginary))
+    return Complex(real, op("add", op("mul", a.real, b.imaginary), op("mul", a.imaginary, b.real)))
+
+
+HANDLERS: Handlers = {
+    "mkldnn._linear_pointwise": linear_pointwise, "baddbmm": baddbmm,
+    "aten._scaled_dot_product_flash_attention_for_cpu": attention, "aten.sort.stable": sort, "aten.index_add": index_add, "aten.cumsum": cumsum,
+    "aten.view_as_complex": view_as_complex, "aten.view_as_real": view_as_real, "aten.complex": complex_,
+    "aten.polar": polar, "aten.unsqueeze": unsqueeze, "aten.mul.Tensor": multiply,
+}

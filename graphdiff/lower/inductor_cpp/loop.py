@@ -19,13 +19,14 @@ from graphdiff.lower.inductor import memory
 from graphdiff.lower.inductor.arithmetic import Value, depends, float_op, is_integral, to_floats, where
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.values import (
-    TORCH_FLOATS, Floats, IntStorage, Ints, Pointer, Tensor, as_ints, broadcast, new_storage)
+    TORCH_FLOATS, TORCH_INTS, Floats, IntStorage, Ints, Pointer, Tensor, as_ints, broadcast, new_storage)
+from graphdiff.lower.inductor_cpp import bits, ops, reduce
 from graphdiff.lower.inductor_cpp import index as expressions
-from graphdiff.lower.inductor_cpp import ops, reduce
 from graphdiff.lower.inductor_cpp.kernel_data import Body, BodyNode, CppKernel, Loop
 from graphdiff.lower.inductor_cpp.registers import LOW, Narrow, Scope, plain
-from graphdiff.program.builder import Storage
+from graphdiff.program.builder import Elements, Storage
 
+INTEGERS = TORCH_INTS - {"bool"}
 SCANS = {"add": "cumsum", "mul": "cumprod"}
 
 
@@ -46,6 +47,7 @@ class Launch:
             self.tensors[name] = arguments[place]
         self.sizes = {symbol: int(arguments[place]) for symbol, place in kernel.sizes.items()}
         self.loop = 0
+        self.seen_as_bits: list[Floats] = []
 
     def run(self) -> None:
         for self.loop, loop in enumerate(self.kernel.loops):
@@ -214,6 +216,9 @@ class BodyRun:
         return memory.load(self.ctx, pointer, mask)
 
     def op_store(self, scope: Scope, mask: Value | None, name: str, index: str, value: Value, mode: str | None = None) -> None:
+        if mode == "atomic_add":
+            self.add(name, self.index(index), plain(value))
+            return
         if mode is not None:
             raise self.ctx.unsupported(f"a store with {mode}")
         self.remember(scope, name, value)
@@ -230,6 +235,25 @@ class BodyRun:
     def remember(self, scope: Scope, name: str, value: Value) -> None:
         for each in (name, *self.body.renames.get(name, ())):
             scope.stores[each] = value
+
+    def add(self, name: str, place: Ints, value: Value) -> None:
+        """`atomic_add`: what falls on one element is added one by one, each sum rounded to the buffer's format."""
+        tensor = self.run.tensor(name)
+        if isinstance(tensor.storage, IntStorage):
+            raise self.ctx.unsupported("an atomic add to integers")
+        floats = to_floats(self.ctx, value)
+        shape = np.broadcast_shapes(place.values.shape, floats.shape, self.shape)
+        places = np.broadcast_to(place.values + tensor.offset, shape).reshape(-1)
+        added = broadcast(floats.elements, shape).ids.reshape(-1)
+        order = np.argsort(places, kind="stable")
+        first = np.searchsorted(places[order], places[order])
+        turn = np.empty(places.size, np.int64)
+        turn[order] = np.arange(places.size) - first
+        builder = self.ctx.builder
+        for now in range(int(turn.max(initial=-1)) + 1):
+            lanes = turn == now
+            made = builder.op("add", tensor.storage.load(places[lanes]), Elements((int(lanes.sum()),), ids=added[lanes]))
+            tensor.storage.store(places[lanes], builder.round(made, tensor.dtype))
 
     def write(self, name: str, place: Ints, value: Value) -> None:
         if not self.run.is_read_later(name):
@@ -276,6 +300,15 @@ class BodyRun:
         if dtype in LOW and floats.dtype == "float32":
             return Narrow(self.ctx, floats, dtype, scope if remembered else None)
         return Floats(self.ctx.builder.round(floats.elements, dtype), dtype)
+
+    def op_to_dtype_bitcast(self, scope: Scope, mask: Value | None, x: Value, dtype: str, src_dtype: str) -> Value:
+        x = plain(x)
+        if isinstance(x, Floats) and dtype in INTEGERS:
+            self.run.seen_as_bits.append(x)
+            return bits.of_floats(self.ctx, x, dtype)
+        if is_integral(x) and dtype in TORCH_FLOATS:
+            return bits.to_floats(self.ctx, as_ints(x), dtype, self.run.seen_as_bits)
+        raise self.ctx.unsupported(f"a bitcast of {src_dtype} to {dtype}")
 
     # ---- parts that run on some lanes, and across lanes
     def masked(self, block: str, condition: Value, other: Any, scope: Scope, mask: Value | None) -> Value:
