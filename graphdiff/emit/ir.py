@@ -12,10 +12,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from graphdiff.program.ops import COMMUTATIVE, KIND
-
 Role = Literal["row", "vector", "table", "grad"]
-FLOAT_ARGS = ("load", "const", "round", "sum", "lanes")
 
 
 class Lanes(NamedTuple):
@@ -188,8 +185,6 @@ class Part:
 
 
 REDUCTIONS = frozenset({"sum", "amax", "amin"})
-KNOWN = frozenset(KIND) | {"load", "sigmoid"}
-__all__ = ["COMMUTATIVE", "Input", "Lanes", "Part", "Piece", "RegionIR", "RowOutput", "Value", "VectorOutput", "REDUCTIONS"]
 
 
 @dataclass

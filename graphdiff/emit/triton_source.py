@@ -218,6 +218,9 @@ class Writer:
         self.put(f"{name} = tl.sum({summed}, 1)[:, None]")
 
     def _stores(self) -> None:
+        rounded = sorted({o.dtype for o in self.part.outputs if o.dtype})
+        if rounded:
+            self.put(f"# the one rounding, by the store: {' and '.join(rounded)} is the type of the pointer")
         for o in self.part.outputs:
             for p in o.pieces:
                 self._store(o.name, o.width, p)

@@ -50,9 +50,7 @@ def test_tiny_models(captures, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["r1-distill-qwen-1.5b", "qwen3-1.7b", "qwen3-4b-base", "qwen3-8b-base"])
 def test_real_widths(name):
-    made = []
-    capture_engine(resolve_model(name), combo_kernels=True, on_captured=lambda raw: made.append(compared(raw, ("random", "ties", "special"))))
-    ((found, left_out),) = made
+    found, left_out = compared(capture_engine(resolve_model(name), combo_kernels=True), ("random", "ties", "special"))
     # The first norm's kernel reads a whole embedding table; it is compared at tiny widths.
     assert left_out == {"rms_norm"} and len(found) == 8 * 3
     assert [f for f in found if any(f[2])] == []

@@ -45,7 +45,7 @@ def run_in_interpreter(packages: dict[str, dict[str, str]], calls: list[Call], p
         env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([root, folder, str(Path(__file__).parent)])}
         done = subprocess.run([sys.executable, __file__, str(asked), str(answered)], env=env, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(done.stderr[-4000:])
+            raise RuntimeError(f"exit status {done.returncode}: {done.stderr[-4000:]}")
         return [Answer(*a) for a in torch.load(answered)]
 
 

@@ -8,7 +8,7 @@ import torch
 from emit_functions import TOKENS, normal
 from emitted import Call, call, load_package, run_in_interpreter
 from ptx import compile_sm90
-from regions import NUMBERS, arguments_of, by_program, differing, gradients_for, numbers, reference_gradients, tensors_of
+from regions import NUMBERS, arguments_of, differing, gradients_for, numbers, reference_gradients, tensors_of
 from test_functions import captured
 from tiny_engine import tiny_qwen3
 from triton_interpreter import Launch, run_launches
