@@ -248,7 +248,7 @@ def patch(inference: Path, training: Path, output: Path, *, report: Path | None 
     progress("writing the package")
     plan = plan_patch(found, two.header)
     written = write_package(plan, Path(output), found, (one.header, two.header), (_digest(inference), _digest(training)),
-                            kernels_for(one, ops_of(plan), Path(output).resolve().name))
+                            kernels_for(one, ops_of(plan), Path(output).resolve().name, everything=bool(plan.uncovered)))
     return plan, written
 
 

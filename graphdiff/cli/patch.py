@@ -58,5 +58,6 @@ def patch(
         typer.echo(f"  no {name}: {why}")
     for left in plan.uncovered:
         typer.echo(f"  not aligned: {', '.join(left.values)} ({left.rule or 'unnamed'}): {left.reason}")
-    typer.echo(f"prove it: graphdiff verify {output} --model MODEL")
+    if plan.parts:
+        typer.echo(f"prove it: graphdiff verify {output} --model MODEL")
     raise typer.Exit(1 if plan.uncovered else 0)

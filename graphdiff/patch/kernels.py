@@ -33,12 +33,12 @@ class Call:
     body: Callable[[dict[str, Any]], str]
 
 
-def kernels_for(engine: Capture, ops: list[str], namespace: str) -> Kernels:
-    """Kernels of the engine's own regions, for these ops."""
+def kernels_for(engine: Capture, ops: list[str], namespace: str, everything: bool = False) -> Kernels:
+    """Kernels of the engine's own regions, for these ops; `everything`: for every region, whether an op needs it or not."""
     found = Kernels()
     wanted = {op: CALLS[op] for op in ops if op in CALLS}
     try:
-        made = _emitted(engine, {name for call in wanted.values() for name in call.needs}, namespace)
+        made = _emitted(engine, None if everything else {name for call in wanted.values() for name in call.needs}, namespace)
     except GraphdiffError as error:
         found.missing = {op: str(error) for op in wanted}
         return found
@@ -48,7 +48,7 @@ def kernels_for(engine: Capture, ops: list[str], namespace: str) -> Kernels:
     together = [op for op in RESIDUAL if op in wanted]
     for op in [o for o in together if o in found.missing][:1]:  # they hand each other the carried sum: all or none
         found.missing.update({o: found.missing[op] for o in together if o not in found.missing})
-    used = {name for op, call in wanted.items() if found.serve(op) for name in call.needs}
+    used = {name for op, call in wanted.items() if found.serve(op) for name in call.needs} | (set(emitted) if everything else set())
     if used:
         from graphdiff.emit import emit_package
 
@@ -57,7 +57,7 @@ def kernels_for(engine: Capture, ops: list[str], namespace: str) -> Kernels:
     return found
 
 
-def _emitted(engine: Capture, names: set[str], namespace: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _emitted(engine: Capture, names: set[str] | None, namespace: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Emitted regions by name, one for all layers, and why others have none."""
     from graphdiff.emit import emit_region, extract_regions
 
@@ -65,7 +65,7 @@ def _emitted(engine: Capture, names: set[str], namespace: str) -> tuple[dict[str
     emitted: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for region in regions:
-        if region.name not in names or region.name in reasons:
+        if names is not None and region.name not in names or region.name in reasons:
             continue
         try:
             made = emit_region(region, versions=engine.header.versions, target=engine.header.target, namespace=namespace)
@@ -76,7 +76,7 @@ def _emitted(engine: Capture, names: set[str], namespace: str) -> tuple[dict[str
         if known.meta["fingerprint"] != made.meta["fingerprint"]:
             reasons[region.name] = f"the engine's layers differ in {region.name}"
     for why in refused:
-        for name in names - set(emitted):
+        for name in (names or set()) - set(emitted):
             reasons.setdefault(name, why.reason)
     return {n: e for n, e in emitted.items() if n not in reasons}, reasons
 

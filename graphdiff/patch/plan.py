@@ -48,8 +48,8 @@ class Plan:
 
     model_type: str
     prefix: str
-    recipe: Recipe
-    source: Source
+    recipe: Recipe | None
+    source: Source | None
     parts: list[PlannedPart]
     uncovered: list[Uncovered]
     regions: list[dict]
@@ -58,7 +58,7 @@ class Plan:
 
 
 def plan_patch(report: Report, training: CaptureInfo) -> Plan:
-    """Raises GraphdiffError where there is nothing to write at all."""
+    """A plan without parts writes kernels alone. Raises GraphdiffError where there is nothing to write at all."""
     if training.kind != "transformers":
         raise GraphdiffError(f"a patch is for a transformers model, and the training side is a capture of a {training.kind}",
                              fix="capture it with `graphdiff capture transformers`")
@@ -68,10 +68,27 @@ def plan_patch(report: Report, training: CaptureInfo) -> Plan:
                              fix="capture it again, or install that version")
     model_type = str(training.model.config.get("model_type", ""))
     recipe = recipe_for(model_type)
+    if not report.summary.moved.training + report.summary.moved.inference:
+        raise GraphdiffError("there is nothing to patch: nothing is rounded differently")
     if recipe is None:
-        raise GraphdiffError(f"no recipe says where to cut into transformers' {model_type or 'model'}",
-                             where="rules/recipes", fix="write one: docs/patch.md")
+        return _without_recipe(report, model_type, f"no recipe says where to cut into transformers' {model_type or 'model'}")
     return _Planner(report, training, recipe, model_type).run()
+
+
+def _without_recipe(report: Report, model_type: str, reason: str) -> Plan:
+    plan = Plan(model_type, "", None, None, [], [], [])
+    for region in report.regions:
+        plan.regions.append(_row(region, None, []))
+        plan.uncovered.append(Uncovered(region.id, region.rule, [m.value for m in region.moved], reason))
+    return plan
+
+
+def _row(region: Region, part: str | None, values: list[str]) -> dict:
+    """A region as the manifest lists it: `values` are those its part aligns."""
+    return {"id": region.id, "rule": region.rule, "title": region.name, "modules": region.modules, "instances": region.instances,
+            "part": part, "values": values,
+            "moved": [{"value": m.value, "rounded_in": m.rounded_in, "dtype": m.dtype, "module": m.module, "instances": m.instances}
+                      for m in region.moved]}
 
 
 class _Planner:
@@ -80,7 +97,6 @@ class _Planner:
         self.model_type, self.prefix = model_type, recipe.models[model_type]
         self.source = read_source(modeling_module(model_type))
         self.layers = training.model.layers
-        self.reasons: dict[int, str] = {}
 
     def run(self) -> Plan:
         plan = Plan(self.model_type, self.prefix, self.recipe, self.source, [], [], [])
@@ -98,9 +114,6 @@ class _Planner:
                 plan.absent[part.name] = str(error)
                 plan.uncovered.append(Uncovered("", part.rules[0], sorted(found), str(error)))
         plan.parts.sort(key=lambda p: self.recipe.parts.index(p.part))
-        if not plan.parts:
-            reason = plan.uncovered[0].reason if plan.uncovered else "nothing is rounded differently"
-            raise GraphdiffError(f"there is nothing to patch: {reason}")
         return plan
 
     # ---- regions -> flags
@@ -117,11 +130,7 @@ class _Planner:
             for flag in found:
                 flags.setdefault(part.name, {}).setdefault(flag, Counter())[moved.rounded_in] += moved.instances
             region_part = part.name
-        plan.regions.append({
-            "id": region.id, "rule": region.rule, "title": region.name, "modules": region.modules, "instances": region.instances,
-            "part": region_part if aligned else None, "values": aligned,
-            "moved": [{"value": m.value, "rounded_in": m.rounded_in, "dtype": m.dtype, "module": m.module, "instances": m.instances}
-                      for m in region.moved]})
+        plan.regions.append(_row(region, region_part if aligned else None, aligned))
         plan.uncovered.extend(Uncovered(region.id, region.rule, values, reason) for reason, values in lost.items())
 
     def _flags(self, moved: Moved) -> tuple[Part, list[str]]:

@@ -17,6 +17,9 @@ def load_package(folder: Path) -> tuple[ModuleType, dict[str, Any]]:
     folder = folder.resolve()
     if not (folder / "manifest.json").is_file() or not (folder / "__init__.py").is_file():
         raise GraphdiffError("this folder is no patch: it has no manifest.json", where=str(folder), fix="give what `graphdiff patch` wrote")
+    if not (folder / "apply.py").is_file():
+        raise GraphdiffError("this package has kernels alone: nothing in it is applied", where=str(folder),
+                             fix="its README.md says why, docs/patch.md how to write a recipe")
     name = f"_graphdiff_patch_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     for known in [k for k in sys.modules if k == name or k.startswith(name + ".")]:
         del sys.modules[known]

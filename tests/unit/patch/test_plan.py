@@ -10,7 +10,7 @@ from patch_models import CAPTURES
 
 from graphdiff import pipeline
 from graphdiff.errors import GraphdiffError
-from graphdiff.patch import plan_patch, write_package
+from graphdiff.patch import kernels_for, plan_patch, write_package
 from graphdiff.patch.recipe import load_recipes
 from graphdiff.patch.source import NoFit, edited, modeling_module, read_source
 from graphdiff.store import read_capture
@@ -113,11 +113,26 @@ def test_another_transformers_than_the_captured_one_is_an_error(report, captures
         plan_patch(report, header)
 
 
-def test_a_model_without_recipe_is_an_error(report, captures):
+def test_a_model_without_recipe_gets_kernels_and_a_reason(report, captures, tmp_path, monkeypatch):
     header = captures[1].header
     model = msgspec.structs.replace(header.model, config={**header.model.config, "model_type": "mamba"})
-    with pytest.raises(GraphdiffError, match="no recipe says where to cut into transformers' mamba"):
-        plan_patch(report, msgspec.structs.replace(header, model=model))
+    plan = plan_patch(report, msgspec.structs.replace(header, model=model))
+    assert plan.parts == [] and {u.reason for u in plan.uncovered} == {"no recipe says where to cut into transformers' mamba"}
+    assert sum(len(u.values) for u in plan.uncovered) == report.summary.moved.training
+    kernels = kernels_for(captures[0], [], "only_kernels", everything=True)
+    write_package(plan, tmp_path / "only_kernels", report, tuple(c.header for c in captures), ("", ""), kernels)
+    assert "where to cut into transformers' mamba" in (tmp_path / "only_kernels" / "README.md").read_text()
+    monkeypatch.syspath_prepend(tmp_path)
+    package = importlib.import_module("only_kernels")
+    assert {"swiglu", "qk_norm_rope", "input_layernorm", "post_attention_layernorm", "final_norm", "rms_norm"} <= set(package.kernels.__all__)
+    with pytest.raises(GraphdiffError, match="kernels alone"):
+        pipeline.verify(tmp_path / "only_kernels", "qwen3-tiny")
+
+
+def test_nothing_moved_is_an_error(captures):
+    same = pipeline.compare_captures(captures[1], captures[1])
+    with pytest.raises(GraphdiffError, match="nothing is rounded differently"):
+        plan_patch(same, captures[1].header)
 
 
 @pytest.mark.parametrize(("model_type", "prefix"), [(t, p) for r in load_recipes() for t, p in r.models.items()])
