@@ -6,6 +6,7 @@ So torch.compile, checkpointing, autocast, FSDP and DDP see one differentiable o
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,7 +91,7 @@ class _Emitter:
         for v, nodes in part.origin.items():
             texts = list(dict.fromkeys(notes[n] for n in nodes if n in notes))
             if texts:
-                found[v] = "\n".join(texts)
+                found[v] = "\n".join(line for t in texts for line in textwrap.wrap(t, 100, break_long_words=False))
         return found
 
     def _references(self, parts: list, suffix: str, notes: dict[int, str]) -> str:
