@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from graphdiff.errors import GraphdiffError
 
 if TYPE_CHECKING:
-    from graphdiff.report.model import Report
+    from graphdiff.report.model import MachineKernel, Report
     from graphdiff.store import Capture
 
 Say = Callable[[str], None]
@@ -36,6 +36,7 @@ class CompareOptions:
     fail_on: str = "moved"
     combo_kernels: bool = True
     bucket: int | None = None
+    ptx: bool = False
 
 
 # ---- the main job
@@ -48,7 +49,22 @@ def compare(inference: str, training: str, *, inputs: str | None = None, seed: i
     options = options or CompareOptions()
     one = operand(inference, inputs, seed, options, progress)
     two = operand(training, inputs, seed, options, progress)
-    return compare_captures(one, two, progress=progress, names=(inference, training))
+    report = compare_captures(one, two, progress=progress, names=(inference, training))
+    if options.ptx:
+        report.hardware = hardware(one, progress)
+    return report
+
+
+def hardware(capture: Capture, progress: Say = _quiet) -> list[MachineKernel]:
+    """The capture's Triton kernels compiled with no GPU, and its program held against their machine code.
+
+    Only kernels that pass a strict grammar are compiled, in a child process. Raises GraphdiffError without Triton, or
+    for a capture that has no Triton kernels.
+    """
+    from graphdiff.hardware import check_capture
+
+    progress("compiling kernels")
+    return check_capture(capture, progress)
 
 
 def compare_captures(inference: Capture, training: Capture, *, progress: Say = _quiet, names: tuple[str, str] = ("", "")) -> Report:
@@ -188,15 +204,47 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
 
 
 def capture_function(spec: str, inputs: str, output: Path, *, compile: bool = False, target: str = "cuda:90", seed: int = 0,
-                     progress: Say = _quiet) -> None:
-    """Record any torch callable, eager or as Inductor compiles it."""
+                     training: bool = False, backward: bool = False, progress: Say = _quiet) -> None:
+    """Record any torch callable, eager or as Inductor compiles it (training: with gradients, backward: that too)."""
     from graphdiff.store import check_output, write_capture
 
     check_output(output)
-    write_capture(Path(output), function_capture(spec, inputs, seed, compile=compile, target=target, progress=progress))
+    if (training or backward) and not compile:
+        raise GraphdiffError("--training and --backward are about compiled code", fix="add --compile; eager training is the same forward without it")
+    write_capture(Path(output), function_capture(spec, inputs, seed, compile=compile, target=target, training=training, backward=backward, progress=progress))
 
 
-def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False, target: str = "cuda:90", progress: Say = _quiet) -> Capture:
+def capture_dumps(folder: Path, output: Path, *, graph: int | None = None, tokens: int = 8, seed: int = 0, any_torch: bool = False,
+                  progress: Say = _quiet) -> None:
+    """Record one graph of what another machine dumped (TORCH_TRACE, TORCH_LOGS, a compile cache), on stand-in inputs.
+
+    Nothing of the dump is executed, and torch is not needed. graph: its number from 1, where there are several.
+    """
+    from graphdiff.store import check_output, write_capture
+
+    check_output(output)
+    write_capture(Path(output), dumps_capture(folder, graph=graph, tokens=tokens, seed=seed, any_torch=any_torch, progress=progress))
+
+
+def dumps_capture(folder: Path, *, graph: int | None = None, tokens: int = 8, seed: int = 0, any_torch: bool = False, progress: Say = _quiet) -> Capture:
+    """As `capture_dumps`, in memory."""
+    import numpy as np
+
+    from graphdiff.capture.dumps import dumps_header, pick, read_dumps, record_dump
+    from graphdiff.probe import probe
+    from graphdiff.store import Capture
+
+    chosen = pick(read_dumps(Path(folder), any_torch=any_torch), graph)
+    progress(f"evaluating {chosen.title()}")
+    with np.errstate(all="ignore"):
+        recorded = record_dump(chosen, tokens=tokens, seed=seed)
+        data = probe(recorded.program, recorded.bits, static_rule=False, pin_anchors=False)
+    recorded.program.data.update(recorded.bits)
+    return Capture(dumps_header(chosen, recorded, tokens, seed), recorded.program, data, recorded.sources)
+
+
+def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False, target: str = "cuda:90", training: bool = False,
+                     backward: bool = False, progress: Say = _quiet) -> Capture:
     """A function's capture, in memory. Its inputs are kept, so it can be evaluated again."""
     from graphdiff.capture.function import load_function
     from graphdiff.capture.header import function_header
@@ -208,7 +256,7 @@ def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False
     if compile:
         from graphdiff.capture.compiled import record_compiled
 
-        recorded = record_compiled(function, target)
+        recorded = record_compiled(function, target, training=training, backward=backward)
     else:
         from graphdiff.capture.function import record_eager
 
@@ -299,12 +347,18 @@ def _digest(path: Path) -> str:
 
 
 # ---- one capture, and the rules
-def show(path: Path) -> dict[str, Any]:
-    """Kernels, values and roundings of one capture, as plain data."""
+def show(path: Path, *, ptx: bool = False, progress: Say = _quiet) -> dict[str, Any]:
+    """Kernels, values and roundings of one capture, as plain data; with `ptx` also its kernels against machine code."""
     from graphdiff.findings.listing import listing_of
     from graphdiff.store import read_capture
 
-    return listing_of(read_capture(Path(path)))
+    capture = read_capture(Path(path))
+    listing = listing_of(capture)
+    if ptx:
+        from graphdiff.report.machine import rows
+
+        listing["machine code"] = rows(hardware(capture, progress))
+    return listing
 
 
 def rules_list() -> list[dict[str, Any]]:

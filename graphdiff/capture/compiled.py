@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphdiff.capture.function import Function, Recorded
@@ -11,13 +12,16 @@ if TYPE_CHECKING:
     from graphdiff.capture.inductor.native import NativeCode
 
 
-def record_compiled(function: Function, target: str) -> Recorded:
+def record_compiled(function: Function, target: str, *, training: bool = False, backward: bool = False) -> Recorded:
     """Compile for `target` (no GPU needed, nothing runs there), lower the text on the function's own inputs.
 
-    `native` is this machine: Inductor's C++ code. Raises GraphdiffError if it does not compile, or its code has a
-    construct with no lowering.
+    training: compiled with gradients (of every float input, unless the inputs say themselves which need one);
+    backward: its backward too, on made-up gradients of the results. `native` is this machine: Inductor's C++ code.
+    Raises GraphdiffError if it does not compile, or its code has a construct with no lowering.
     """
     if target == "native":
+        if training or backward:
+            raise GraphdiffError("no compiled training for this machine's C++ code", where=function.name, fix="use --target cuda:90")
         return record_native(function)
     from torch.utils._pytree import tree_leaves
 
@@ -25,15 +29,63 @@ def record_compiled(function: Function, target: str) -> Recorded:
     from graphdiff.lower.inductor.context import SourcePosition
     from graphdiff.lower.inductor.function import program_from_output_code
 
+    training = training or backward
+    if training:
+        function = _with_gradients(function)
     flat = tree_leaves(function.args)
     names = _names(function)
-    code = cuda_code_for_function(function.call, function.args, target)
+    code = cuda_code_for_function(function.call, function.args, target, training=training)
     inputs = [_input(item, flat, names) for item in code.inputs]
     sources = {name: SourcePosition(file=file, line=line) for name, (file, line) in code.sources.items()}
+    if training and code.backward is None:
+        raise GraphdiffError("this function has no backward", where=function.name, fix="return something that depends on a float input")
+    how = f"torch.compile{' with gradients' if training else ''}, Inductor code for {target}"
+    if backward:
+        program, bits = _with_backward(code, inputs, sources)
+        return Recorded(program, bits, f"{how}, forward and backward", target, ("gradients of the results are made up, the same for the same sizes",),
+                        {"output_code": code.text, "backward_code": code.backward.text})
     program, bits = program_from_output_code(code.text, inputs, name="output_code", sources=sources, modules=code.modules,
                                              kernel_sources=code.kernel_sources)
+    notes = (f"{_saved(program, code)} results of the code are saved for the backward",) if training else ()
     _reorder_outputs(program, code)
-    return Recorded(program, bits, f"torch.compile, Inductor code for {target}", target, (), {"output_code": code.text})
+    return Recorded(program, bits, f"{how}, forward" if training else how, target, notes, {"output_code": code.text},
+                    ("the backward (record it with --backward)",) if training else ())
+
+
+def _with_gradients(function: Function) -> Function:
+    """The function with inputs that need gradients: those that say so, else every float one."""
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(function.args)):
+        return function
+    args = tree_map(lambda t: t.detach().clone().requires_grad_() if isinstance(t, torch.Tensor) and t.is_floating_point() else t, function.args)
+    return replace(function, args=args)
+
+
+def _saved(program: Any, code: Any) -> int:
+    return max(0, len(program.outputs) - sum(o.kind == "output" for o in code.outputs))
+
+
+def _with_backward(code: Any, inputs: list[Any], sources: dict[str, Any]) -> tuple[Any, dict]:
+    """Forward and backward as one program; the gradients of the results are leaves with generic numbers."""
+    from graphdiff.capture.dumps.signature import signature_of
+    from graphdiff.capture.dumps.standin import standin
+    from graphdiff.lower.inductor.function import Input, program_from_forward_and_backward
+    from graphdiff.lower.inductor.output_code import OutputCode
+    from graphdiff.program import Output
+
+    signature = signature_of(code.backward.text, 1, "the backward's code").arguments
+    wanted = [a for a, item in zip(signature, code.backward.inputs) if item.name.startswith("tangents")]
+    tangents = [Input(f"grad_output{i}", standin(t, i, 0), t.dtype, t.strides) for i, t in enumerate(wanted)]
+    program, bits = program_from_forward_and_backward(
+        OutputCode(code.text, "output_code", code.kernel_sources), OutputCode(code.backward.text, "backward_code", code.backward.kernel_sources),
+        inputs, tangents, gradient_names=[i if isinstance(i, str) else getattr(i, "name", "") for i in inputs], sources=sources, modules=code.modules)
+    by_place = {o.name: o for o in program.outputs}
+    results = [by_place.get(f"output_{o.position}") for o in code.outputs if o.kind == "output"]
+    gradients = [o for o in program.outputs if o.name.startswith("grad_")]
+    program.outputs[:] = [*(Output(f"output{i}", o.operand) for i, o in enumerate(results) if o is not None), *gradients]
+    return program, bits
 
 
 def record_native(function: Function) -> Recorded:

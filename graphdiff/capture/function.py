@@ -37,6 +37,7 @@ class Recorded:
     target: str = ""
     notes: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
+    not_captured: tuple[str, ...] = ()
 
 
 def load_attribute(spec: str) -> tuple[Callable[..., Any], Path]:

@@ -70,7 +70,7 @@ def function_header(spec: str, seed: int, recorded: Recorded) -> CaptureInfo:
     return CaptureInfo(
         kind="function", model=ModelInfo(name=f"{file.rsplit('/', 1)[-1]}:{name}"), versions={"torch": str(torch.__version__)},
         mode=recorded.mode, target=recorded.target, probe=ProbeTokens(seed=seed), outputs=[o.name for o in recorded.program.outputs],
-        notes=list(recorded.notes), kernels=kernels)
+        not_captured=list(recorded.not_captured), notes=list(recorded.notes), kernels=kernels)
 
 
 def _synthetic(synthetic: bool, layers: int) -> list[str]:

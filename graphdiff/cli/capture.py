@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -119,6 +120,12 @@ def function(
     inputs: Annotated[str, typer.Option(metavar="FILE.py:FN", help="FN(seed) returns its arguments.")],
     output: CaptureFile,
     compile: Annotated[bool, typer.Option("--compile", help="Record what Inductor makes of it.")] = False,
+    training: Annotated[
+        bool, typer.Option("--training", help="With --compile: compiled with gradients; the forward is recorded.")
+    ] = False,
+    backward: Annotated[
+        bool, typer.Option("--backward", help="With --compile: as --training, and the backward too.")
+    ] = False,
     target: Target = "cuda:90",
     seed: Seed = 0,
 ) -> None:
@@ -131,5 +138,52 @@ def function(
     from graphdiff.cli.streams import stdout_for_answer
 
     with stdout_for_answer(), progress("running the function") as say:
-        pipeline.capture_function(spec, inputs, output, compile=compile, target=target, seed=seed, progress=say)
+        pipeline.capture_function(
+            spec,
+            inputs,
+            output,
+            compile=compile,
+            target=target,
+            seed=seed,
+            training=training,
+            backward=backward,
+            progress=say,
+        )
+    typer.echo(f"wrote {output}")
+
+
+@commands.command()
+def dumps(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="A folder (or file) that TORCH_TRACE, TORCH_LOGS_OUT or a compile cache of Inductor or vLLM wrote.",
+        ),
+    ],
+    output: CaptureFile,
+    graph: Annotated[
+        int | None, typer.Option("--graph", min=1, metavar="N", help="Which graph, where there are several.")
+    ] = None,
+    tokens: Annotated[
+        int, typer.Option(min=1, max=4096, metavar="N", help="What symbolic sizes are taken as.")
+    ] = 8,
+    seed: Seed = 0,
+    any_torch: Annotated[
+        bool, typer.Option("--any-torch", help="Read dumps of any version of torch, known to be read right or not.")
+    ] = False,
+) -> None:
+    """Record one graph from what a machine wrote while it compiled. Needs no torch, no engine, and runs nothing.
+
+    A dump holds no weights: the inputs are stand-ins, the same for the same places, sizes and seed. Exit status: 0
+    recorded, 2 nothing to record, damaged, or several graphs and no --graph.
+    """
+    from graphdiff import pipeline
+    from graphdiff.cli.progress import progress
+    from graphdiff.cli.streams import stdout_for_answer
+
+    with stdout_for_answer(), progress("reading the dump") as say:
+        pipeline.capture_dumps(
+            folder, output, graph=graph, tokens=tokens, seed=seed, any_torch=any_torch, progress=say
+        )
     typer.echo(f"wrote {output}")

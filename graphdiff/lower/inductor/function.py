@@ -53,6 +53,27 @@ def program_from_output_code(text: str, inputs: Sequence[Input | int], *, name: 
     return builder.program, builder.leaf_bits
 
 
+def program_from_forward_and_backward(forward: OutputCode, backward: OutputCode, inputs: Sequence[Input | int], tangents: Sequence[Input], *,
+                                      gradient_names: Sequence[str] = (), sources: Mapping[str, SourcePosition] | None = None,
+                                      modules: Mapping[str, str] | None = None) -> tuple[Program, dict[int, np.ndarray]]:
+    """Both in one program: the forward's last results are what it saved, which the backward takes before its tangents.
+
+    Outputs: `output_0` ... of the forward without what it saved, then `grad_NAME` per input that has a gradient.
+    """
+    builder = Builder()
+    returned = Call(Context(builder, forward.name, sources or {}, modules or {}), forward).run([argument(builder, x) for x in inputs])
+    saved = len(backward.arguments()) - len(tangents)
+    if not 0 <= saved <= len(returned):
+        raise GraphdiffError(f"the backward takes {saved} saved tensors, the forward returns {len(returned)}", where=backward.name)
+    results, kept = returned[:len(returned) - saved], returned[len(returned) - saved:]
+    gradients = Call(Context(builder, backward.name, sources or {}, modules or {}), backward).run([*kept, *(argument(builder, t) for t in tangents)])
+    names = [f"output_{i}" for i in range(len(results))] + [f"grad_{gradient_names[i] if i < len(gradient_names) else i}" for i in range(len(gradients))]
+    for name, tensor in zip(names, [*results, *gradients]):
+        if isinstance(tensor, Tensor) and tensor.dtype in TORCH_FLOATS:
+            builder.output(name, tensor.read())
+    return builder.program, builder.leaf_bits
+
+
 def argument(builder: Builder, x: Input | int) -> Any:
     """A leaf (its memory permuted to the expected strides) or an integer tensor or a size."""
     if not isinstance(x, Input):

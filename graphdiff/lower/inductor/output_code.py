@@ -50,6 +50,13 @@ class OutputCode:
         elif function == "Runner" and call.keywords:
             self.partitions = [ast.unparse(p) for p in call.keywords[0].value.elts]
 
+    def arguments(self) -> list[str]:
+        """What call() names its arguments."""
+        for s in self.functions["call"].body:
+            if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Tuple | ast.List) and ast.unparse(s.value) == self.functions["call"].args.args[-1].arg:
+                return [ast.unparse(t) for t in s.targets[0].elts]
+        return []
+
     def kernel(self, name: str) -> KernelSource:
         if name not in self._kernels:
             constant, line = self.sources[name]

@@ -1,0 +1,168 @@
+"""One dumped graph -> its program on stand-in inputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from graphdiff.capture.dumps.graph import DumpedGraph
+from graphdiff.capture.dumps.signature import FORMATS, Signature, TensorArgument, signature_of
+from graphdiff.capture.dumps.standin import standin
+from graphdiff.capture.function import Recorded
+from graphdiff.capture.fx_sources import dotted_name
+from graphdiff.errors import GraphdiffError
+from graphdiff.lower.inductor import Input, SourcePosition, program_from_output_code
+from graphdiff.lower.inductor.output_code import SOURCE_NODES
+from graphdiff.program import Output, Program
+
+PLACE = re.compile(r"^\s*# File: (?P<file>.+?):(?P<line>\d+) in [^,\n]+, code: ?(?P<text>.*)$")
+NODE = re.compile(r'^\s*(?P<name>\w+)(?:: "[^"]*")? = ')
+PARAMETER = re.compile(r'(\w+) ?: "([^"]*)"')
+TYPE = re.compile(r"^(\w+)\[([^\]]*)\]")
+MAPPING = re.compile(r"^#   (\w+) => ([\w, ]+)$")
+MUTATED = "mutates_data=True"
+
+
+def record_dump(graph: DumpedGraph, *, tokens: int = 8, seed: int = 0) -> Recorded:
+    """Lower the graph's output code on stand-in inputs. Raises GraphdiffError for what has no lowering."""
+    signature = signature_of(graph.text, tokens, graph.where)
+    names = argument_names(graph, signature)
+    inputs: list[Input | int] = []
+    place = 0
+    for argument, name in zip(signature.arguments, names):
+        if isinstance(argument, int):
+            inputs.append(argument)
+            continue
+        inputs.append(Input(name, standin(argument, place, seed), argument.dtype, argument.strides))
+        place += 1
+    program, bits = program_from_output_code(graph.text, inputs, name="output_code", sources=positions(graph))
+    if not program.outputs:
+        raise GraphdiffError("this graph returns no floating-point tensor", where=graph.where, fix="choose another with --graph N")
+    program.outputs[:] = _outputs(program, _returned(graph))
+    device = graph.target or "a device that it does not name"
+    return Recorded(program, bits, f"torch.compile, Inductor code for {device}{_part(graph)}, dumped by {graph.origin}", graph.target, notes_on(graph, signature),
+                    {"output_code": graph.text})
+
+
+def _part(graph: DumpedGraph) -> str:
+    return f", {graph.kind}" if graph.kind in ("forward", "backward") else ""
+
+
+# ---- names of inputs
+def argument_names(graph: DumpedGraph, signature: Signature) -> list[str]:
+    """The arguments as the dumped function calls them, if the Dynamo graph of the dump has the same inputs; else as
+    the code calls them (`arg0`), which says no more than their place."""
+    plain = [f"arg{i}" for i in range(len(signature.arguments))]
+    if graph.kind == "backward":
+        return plain
+    header = re.search(r"def forward\(self, (.*)\):", graph.dynamo)
+    found = PARAMETER.findall(header[1]) if header else []
+    if len(found) != len(plain) or not all(_agrees(a, kind) for a, (_, kind) in zip(signature.arguments, found)):
+        return plain
+    written = {_cleaned(s): s for s in graph.sources}
+    names = [_as_written(written.get(_cleaned(name), name)) for name, _ in found]
+    return names if len(set(names)) == len(names) else plain
+
+
+def _agrees(argument: TensorArgument | int, kind: str) -> bool:
+    """`bf16[4, 64][64, 1]cpu` names this argument's format and sizes (symbolic ones agree with any)."""
+    match = TYPE.match(kind)
+    if isinstance(argument, int) or match is None:
+        return isinstance(argument, int) and match is None
+    sizes = [s.strip() for s in match[2].split(",") if s.strip()]
+    return FORMATS.get(match[1]) == argument.dtype and len(sizes) == len(argument.shape) and all(
+        not s.isdigit() or int(s) == n for s, n in zip(sizes, argument.shape))
+
+
+def _cleaned(source: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9]+", "_", source).strip("_").lower()
+
+
+def _as_written(source: str) -> str:
+    """`L['x']` -> x, `L['args'][0]` -> args[0], `L['self']._modules['lin']._parameters['weight']` -> lin.weight."""
+    local = re.match(r"^L\['(\w+)'\]((?:\[[^\]]+\])*)$", source)
+    if local:
+        return local[1] + local[2]
+    if source.startswith("L_") and source.endswith("_") and "_modules_" not in source and "_parameters_" not in source:
+        return source[2:-1]
+    return dotted_name(source) or source
+
+
+# ---- where nodes were written
+def positions(graph: DumpedGraph) -> dict[str, SourcePosition]:
+    """By Dynamo node: from the Dynamo graph, else from the ATen graph through the code's own mapping of names."""
+    if graph.dynamo:
+        return _positions(graph.dynamo)
+    aten, found = _positions(graph.post_grad), {}
+    if aten:
+        for line in graph.text.splitlines():
+            match = MAPPING.match(line)
+            for name in match[2].split(",") if match else ():
+                if name.strip() in aten:
+                    found.setdefault(match[1], aten[name.strip()])
+    return found
+
+
+def _positions(text: str) -> dict[str, SourcePosition]:
+    found, place = {}, None
+    for line in text.splitlines():
+        match = PLACE.match(line)
+        if match:
+            place = SourcePosition(file=match["file"][:400], line=int(match["line"][:9]), text=match["text"].strip()[:200])
+            continue
+        node = NODE.match(line)
+        if node and place is not None:
+            found[node["name"]] = place
+    return found
+
+
+# ---- results
+def _returned(graph: DumpedGraph) -> int | None:
+    """How many tensors of a forward are the function's results, the rest being saved for the backward; None if all
+    are, or the dump does not tell."""
+    if graph.kind != "forward" or not graph.dynamo or not graph.metadata or MUTATED in graph.metadata:
+        return None
+    match = re.search(r"^\s*return \((.*?),?\s*\)\s*$", graph.dynamo, re.MULTILINE)
+    return len([p for p in match[1].split(",") if p.strip()]) if match else None
+
+
+def _outputs(program: Program, count: int | None) -> list[Output]:
+    places = {o.name: int(o.name.rpartition("_")[2]) for o in program.outputs}
+    kept = [o for o in program.outputs if count is None or places[o.name] < count] or program.outputs
+    return [Output(f"output{i}", o.operand) for i, o in enumerate(kept)]
+
+
+def notes_on(graph: DumpedGraph, signature: Signature) -> tuple[str, ...]:
+    """What a reader must know: what the numbers are, what could be told and what not."""
+    notes = ["a dump holds no weights and no inputs: the numbers are stand-ins, made from the seed, each input's place, sizes and format"]
+    if signature.symbols:
+        notes.append("symbolic sizes taken as " + ", ".join(f"{s} = {n}" for s, n in signature.symbols.items()))
+    integers = [a.name for a in signature.arguments if isinstance(a, TensorArgument) and a.dtype not in ("bool", *_floats())]
+    if integers:
+        notes.append(f"integer inputs ({', '.join(integers[:8])}) count 0 to 7 over and over: what they select is made up")
+    notes.extend(_options(graph))
+    if graph.kind == "forward":
+        notes.append("a forward with gradients" + ("" if _returned(graph) is not None else "; tensors saved for the backward count as its outputs: the dump does not tell them apart"))
+    if len(graph.also):
+        notes.append(f"the same code {len(graph.also)} more times in the dump")
+    return tuple(notes)
+
+
+def _options(graph: DumpedGraph) -> Sequence[str]:
+    found = []
+    if "combo_grid_meta" in graph.text:
+        found.append("combo kernels are on: which ops such a kernel was made from is not in its comment")
+    if graph.config:
+        found.append("Inductor options that were set: " + ", ".join(graph.config))
+    elif graph.origin != "TORCH_TRACE":
+        found.append("Inductor's options are not in this dump")
+    return found
+
+
+def _floats() -> tuple[str, ...]:
+    return tuple(f for f in FORMATS.values() if "float" in f)
+
+
+def source_nodes(text: str) -> set[str]:
+    """Dynamo nodes that the code's comments name."""
+    return {n.strip() for line in text.splitlines() if (m := SOURCE_NODES.match(line)) for n in m[1].split(",") if n.strip()}
