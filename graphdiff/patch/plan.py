@@ -161,10 +161,10 @@ class _Planner:
         if not modules & set(value.modules) or moved.training.line is None:
             return False
         try:
-            line, column = find_expression(self.source, self._name(value.function), value.expression, value.occurrence)
+            place = find_expression(self.source, self._name(value.function), value.expression, value.occurrence)
         except NoFit:
             return False
-        return moved.training.line == line and moved.training.column == column and \
+        return (moved.training.line, moved.training.column, moved.training.end_column) == place and \
             (moved.training.file or "").endswith(f"modeling_{self.model_type}.py")
 
     def _name(self, text: str) -> str:

@@ -92,10 +92,11 @@ def modeling_module(model_type: str) -> str:
     return f"transformers.models.{model_type}.modeling_{model_type}"
 
 
-def find_expression(source: Source, qualname: str, expression: str, occurrence: int) -> tuple[int, int]:
-    """(line, column) of an expression in a function. Raises NoFit."""
+def find_expression(source: Source, qualname: str, expression: str, occurrence: int) -> tuple[int, int, int]:
+    """(line, column, end column) of an expression in a function. Raises NoFit."""
     wanted = ast.dump(ast.parse(expression, mode="eval").body)
-    found = sorted((n.lineno, n.col_offset) for n in ast.walk(source.function(qualname)) if isinstance(n, ast.expr) and ast.dump(n) == wanted)
+    found = sorted((n.lineno, n.col_offset, n.end_col_offset or 0) for n in ast.walk(source.function(qualname))
+                   if isinstance(n, ast.expr) and ast.dump(n) == wanted)
     if len(found) < max(occurrence, 1) or (occurrence == 0 and len(found) != 1):
         raise NoFit(f"`{expression}` stands {len(found)} times in {qualname}")
     return found[max(occurrence, 1) - 1]

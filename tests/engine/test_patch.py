@@ -56,3 +56,50 @@ def test_nothing_is_left_out(patches, family):
     folder, _, plan = patches(family)
     assert plan.uncovered == [] and [p.part.name for p in plan.parts] == ["rope", "swiglu", "residual_rmsnorm"]
     assert json.loads((folder / "manifest.json").read_text())["kernels"]["missing"] == {}
+
+
+def proved(folder, model, engine, capsys, *options):
+    status = main(["verify", str(folder), "--model", str(model), "--inference", str(engine), "--format", "json", *options])
+    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert status == 0 and all(c["ok"] is not False for c in checks.values()), checks
+    return checks
+
+
+@pytest.mark.slow
+def test_a_patch_made_from_two_layers_holds_for_four(patches, captures, capsys):
+    folder, _, _ = patches("qwen3")
+    engine = captures.engine("qwen3-tiny", layers=4)
+    checks = proved(folder, "qwen3-tiny", engine.weights, capsys, "--layers", "4")
+    assert checks["rounding places"]["numbers"] == {"before": 53, "after": 0, "aligned": 53, "new": []}
+    assert checks["final hidden states"]["numbers"]["differing_after"] == 0
+
+
+@pytest.mark.slow
+def test_mistral(tmp_path, capsys):
+    """The recipe's fourth model: Llama's config under another name."""
+    from graphdiff.capture.models.resolve import _shipped
+
+    config = json.loads(_shipped()["llama-tiny"].read_text())
+    config |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": None}
+    model = tmp_path / "mistral-tiny" / "config.json"
+    model.parent.mkdir()
+    model.write_text(json.dumps({k: v for k, v in config.items() if k not in ("mlp_bias", "attention_bias")}))
+    engine, training = tmp_path / "engine.capture", tmp_path / "training.capture"
+    pipeline.capture_vllm(str(model), engine, keep_weights=True)
+    pipeline.capture_transformers(str(model), training)
+    pipeline.patch(engine, training, tmp_path / "mistral_rounding")
+    checks = proved(tmp_path / "mistral_rounding", model, engine, capsys)
+    assert checks["rounding places"]["numbers"] == {"before": 19, "after": 0, "aligned": 19, "new": []}
+    assert checks["final hidden states"]["numbers"]["differing_after"] == 0
+
+
+@pytest.mark.slow
+def test_the_schedule_of_this_cpu(captures, tmp_path, capsys):
+    """Compiled natively, the engine never rounds the stream between these layers: the patch carries every addend."""
+    engine, training = tmp_path / "engine.capture", captures.training("qwen3-tiny")
+    pipeline.capture_vllm("qwen3-tiny", engine, target="native", keep_weights=True)
+    plan, _ = pipeline.patch(engine, training.path, tmp_path / "native_rounding")
+    assert plan.uncovered == [] and not plan.parts[2].schedule["stream"]
+    checks = proved(tmp_path / "native_rounding", "qwen3-tiny", engine, capsys)
+    assert checks["rounding places"]["numbers"]["after"] == 0
+    assert checks["final hidden states"]["numbers"]["differing_after"] == 0

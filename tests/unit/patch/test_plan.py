@@ -107,6 +107,18 @@ def test_what_cannot_be_aligned_has_a_reason(report, captures, change, reason):
     assert any(reason in u.reason for u in plan.uncovered), plan.uncovered
 
 
+def test_a_longer_expression_that_begins_in_the_same_place_is_another_value(report, captures):
+    """silu(gate) * up begins where silu(gate) does."""
+    less = copy.deepcopy(report)
+    region = next(r for r in less.regions if r.rule == "gated-activation")
+    product = copy.deepcopy(region.moved[0])
+    product.value, product.training.end_column = "silu(gate) * up", product.training.end_column + 18
+    region.moved.append(product)
+    plan = plan_patch(less, captures[1].header)
+    assert [p.part.name for p in plan.parts] == ["rope", "swiglu", "residual_rmsnorm"]
+    assert [u.values for u in plan.uncovered] == [["silu(gate) * up"]]
+
+
 def test_another_transformers_than_the_captured_one_is_an_error(report, captures):
     header = msgspec.structs.replace(captures[1].header, versions={"transformers": "5.16.0"})
     with pytest.raises(GraphdiffError, match="captured with transformers 5.16.0"):
