@@ -77,6 +77,7 @@ def compare_captures(inference: Capture, training: Capture, *, progress: Say = _
 
 def _compared(inference: Capture, training: Capture, progress: Say, names: tuple[str, str]) -> Report:
     from graphdiff.compare.diff import anything_matched, diff_sides
+    from graphdiff.compare.inputs import on_the_same_inputs
     from graphdiff.compare.prepare import check_comparable, sides_of
     from graphdiff.compare.transplant import Bench
     from graphdiff.findings import report_of
@@ -85,6 +86,7 @@ def _compared(inference: Capture, training: Capture, progress: Say, names: tuple
     from graphdiff.rules import name_values
 
     check_comparable(inference, training)
+    inference, training = on_the_same_inputs(inference, training)
     progress("pairing values")
     one, two, wide_leaves = sides_of(inference, training)
     diff = diff_sides(one, two)
@@ -237,10 +239,10 @@ def dumps_capture(folder: Path, *, graph: int | None = None, tokens: int = 8, se
     chosen = pick(read_dumps(Path(folder), any_torch=any_torch), graph)
     progress(f"evaluating {chosen.title()}")
     with np.errstate(all="ignore"):
-        recorded = record_dump(chosen, tokens=tokens, seed=seed)
+        recorded, integers = record_dump(chosen, tokens=tokens, seed=seed)
         data = probe(recorded.program, recorded.bits, static_rule=False, pin_anchors=False)
     recorded.program.data.update(recorded.bits)
-    return Capture(dumps_header(chosen, recorded, tokens, seed), recorded.program, data, recorded.sources)
+    return Capture(dumps_header(chosen, recorded, tokens, seed, integers), recorded.program, data, recorded.sources)
 
 
 def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False, target: str = "cuda:90", training: bool = False,

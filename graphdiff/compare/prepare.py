@@ -18,19 +18,23 @@ MOST_ELEMENTS = 1 << 29
 have a third of it; a file of a kilobyte can claim any number."""
 
 
+WITH_INPUTS = frozenset({"function", "dumps"})
+"""Kinds of captures that hold the numbers of all their inputs."""
+
+
 def check_comparable(inference: Capture, training: Capture) -> None:
     """Raises GraphdiffError for captures of different models, probes, or kinds that share nothing."""
     one, two = inference.header, training.header
-    functions = [h.kind == "function" for h in (one, two)]
+    functions = [h.kind in WITH_INPUTS for h in (one, two)]
     if any(functions) and not all(functions):
         raise GraphdiffError(f"a capture of a {one.kind} and one of a {two.kind} share no probe",
-                             fix="compare a function with a function, a model with a model")
+                             fix="compare a function or a dumped graph with another, a model with a model")
     for name, header, capture in (("inference", one, inference), ("training", two, training)):
         if capture.probe is None:
             raise GraphdiffError(f"the {name} capture was never probed", where=header.model.name, fix="capture it again")
         check_size(capture, name)
     if all(functions):
-        if one.probe.seed != two.probe.seed:
+        if one.kind == two.kind == "function" and one.probe.seed != two.probe.seed:
             raise GraphdiffError("the functions were captured with inputs of different seeds",
                                  where=f"{one.probe.seed} and {two.probe.seed}", fix="capture both with the same --seed")
         return
@@ -67,7 +71,7 @@ def sides_of(inference: Capture, training: Capture) -> tuple[Side, Side, dict[in
     Functions keep their inputs, so they are probed again, knowing of each other: leaves that are the rounding of
     something the other side computes are read as that.
     """
-    if inference.header.kind != "function":
+    if inference.header.kind not in WITH_INPUTS:
         return Side(inference.program, inference.probe, inference.program.data), Side(training.program, training.probe, training.program.data), {}
     one, _ = _jointly(inference, training)
     two, wide = _jointly(training, inference)

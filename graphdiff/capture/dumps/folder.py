@@ -134,7 +134,7 @@ def _add_trace(text: str, where: str, dumps: Dumps) -> None:
             sources[str(event.meta[label].get("source", ""))[:400]] = None
         if label == "inductor_output_code":
             dumps.graphs.append(_from_event(event, where, torch, latest, last, tuple(sources)))
-        if label in ("dynamo_output_graph", "inductor_post_grad_graph", "fx_graph_runnable", "vllm_piecewise_compile_start", "aot_forward_graph_fw_metadata"):
+        if label in ("dynamo_output_graph", "inductor_post_grad_graph", "fx_graph_runnable", "vllm_piecewise_compile_start"):
             latest[label, event.key] = last[label] = event
             if label == "dynamo_output_graph":
                 dumps.seen["dynamo"] = dumps.seen.get("dynamo", 0) + 1
@@ -153,7 +153,7 @@ def _from_event(event: Event, where: str, torch: str, latest: dict, last: dict[s
     runnable = near("fx_graph_runnable")
     config = tuple(c for c in dict.fromkeys(CONFIG.findall(runnable)) if c.split(" ")[0] in TELLING)
     return DumpedGraph(event.payload, place, "TORCH_TRACE", frame, near("dynamo_output_graph"), near("inductor_post_grad_graph"), sources, config, torch,
-                       near("aot_forward_graph_fw_metadata"), _piece(piece), damage)
+                       _piece(piece), damage)
 
 
 def _piece(payload: str) -> str:
@@ -193,8 +193,11 @@ def _once_each(dumps: Dumps) -> None:
             known.also.append(graph.where)
             known.dynamo, known.post_grad = known.dynamo or graph.dynamo, known.post_grad or graph.post_grad
             known.config, known.torch, known.name = known.config or graph.config, known.torch or graph.torch, known.name or graph.name
-            known.metadata, known.compile_id = known.metadata or graph.metadata, known.compile_id or graph.compile_id
+            known.compile_id, known.sources = known.compile_id or graph.compile_id, known.sources or graph.sources
     dumps.graphs = list(kept.values())
+    for one, two in zip(dumps.graphs, dumps.graphs[1:]):
+        if (one.kind, two.kind, one.compile_id) == ("forward", "backward", two.compile_id) and not one.damage and not two.damage:
+            one.backward = two
 
 
 def _plain(text: str) -> str:

@@ -35,10 +35,10 @@ class DumpedGraph:
     sources: tuple[str, ...] = ()
     config: tuple[str, ...] = ()
     torch: str = ""
-    metadata: str = ""
     name: str = ""
     damage: str = ""
     also: list[str] = field(default_factory=list)
+    backward: DumpedGraph | None = None
 
     def __post_init__(self) -> None:
         self.text = KERNEL_PATH.sub(r"\1\2", self.text)
@@ -83,7 +83,7 @@ class DumpedGraph:
 
     def title(self) -> str:
         """One line for a list."""
-        place = f"{self.place['function'].strip()} at {self.place['file'].rsplit('/', 1)[-1]}:{self.place['line']}" if self.place else ""
+        place = f"{self.place['function'].strip()} at {self.place['file'].rsplit('/', 1)[-1]}:{self.place['line']}" if self.place else self.where
         what = "sampler helper" if self.is_helper else ""
         kernels = f"{len(self.kernels)} kernels" if self.language != "c++" else f"{len(self.kernels)} C++ kernels"
         parts = [self.name, self.kind, self.compile_id and f"[{self.compile_id}]", place, self.target, kernels, what, self.damage and "damaged"]

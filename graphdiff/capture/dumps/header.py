@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphdiff.capture.dumps.graph import DumpedGraph
 from graphdiff.capture.function import Recorded
 from graphdiff.store import CaptureInfo, KernelInfo, ModelInfo, ProbeTokens
 
 
-def dumps_header(graph: DumpedGraph, recorded: Recorded, tokens: int, seed: int) -> CaptureInfo:
-    """Only what the dump tells; what it does not is said."""
+def dumps_header(graph: DumpedGraph, recorded: Recorded, tokens: int, seed: int, integers: Sequence[str] = ()) -> CaptureInfo:
+    """Only what the dump tells; what it does not is said. integers: names of its integer inputs, whose numbers are made up."""
     place = graph.place
     name = f"{place['file'].rsplit('/', 1)[-1]}:{place['function'].strip()}" if place else graph.name or "a graph without a name"
     missing = ["weights and inputs"]
@@ -18,7 +20,8 @@ def dumps_header(graph: DumpedGraph, recorded: Recorded, tokens: int, seed: int)
         missing.append("where ops were written (log post_grad_graphs too, or use TORCH_TRACE)")
     symbolic = any("symbolic sizes" in n for n in recorded.notes)
     return CaptureInfo(
-        kind="dumps", model=ModelInfo(name=f"{name}{' ' + graph.name if graph.name and place else ''}"), versions={"torch": graph.torch} if graph.torch else {},
+        kind="dumps", model=ModelInfo(name=f"{name}{' ' + graph.name if graph.name and place else ''}", config={"integer_inputs": list(integers)} if integers else {}),
+        versions={"torch": graph.torch} if graph.torch else {},
         mode=recorded.mode, target=recorded.target, shapes="dynamic" if symbolic else "", probe=ProbeTokens(tokens=list(range(tokens)) if symbolic else [], seed=seed),
         outputs=[o.name for o in recorded.program.outputs], not_captured=missing, notes=list(recorded.notes),
         kernels=[KernelInfo(name=k, code="output_code", kind=graph.language) for k in graph.kernels])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 
@@ -12,7 +13,8 @@ from graphdiff.capture.function import Recorded
 from graphdiff.capture.fx_sources import dotted_name
 from graphdiff.errors import GraphdiffError
 from graphdiff.lower.inductor import Input, SourcePosition, program_from_output_code
-from graphdiff.lower.inductor.output_code import SOURCE_NODES
+from graphdiff.lower.inductor.output_code import OutputCode
+from graphdiff.lower.inductor.values import TORCH_FLOATS
 from graphdiff.program import Output, Program
 
 PLACE = re.compile(r"^\s*# File: (?P<file>.+?):(?P<line>\d+) in [^,\n]+, code: ?(?P<text>.*)$")
@@ -20,28 +22,32 @@ NODE = re.compile(r'^\s*(?P<name>\w+)(?:: "[^"]*")? = ')
 PARAMETER = re.compile(r'(\w+) ?: "([^"]*)"')
 TYPE = re.compile(r"^(\w+)\[([^\]]*)\]")
 MAPPING = re.compile(r"^#   (\w+) => ([\w, ]+)$")
-MUTATED = "mutates_data=True"
 
 
-def record_dump(graph: DumpedGraph, *, tokens: int = 8, seed: int = 0) -> Recorded:
-    """Lower the graph's output code on stand-in inputs. Raises GraphdiffError for what has no lowering."""
+def record_dump(graph: DumpedGraph, *, tokens: int = 8, seed: int = 0) -> tuple[Recorded, list[str]]:
+    """Lower the graph's output code on stand-in inputs; also the names of its integer inputs, whose numbers steer it.
+
+    Raises GraphdiffError for what has no lowering.
+    """
     signature = signature_of(graph.text, tokens, graph.where)
     names = argument_names(graph, signature)
     inputs: list[Input | int] = []
-    place = 0
+    integers = []
     for argument, name in zip(signature.arguments, names):
         if isinstance(argument, int):
             inputs.append(argument)
             continue
+        place = sum(isinstance(x, Input) for x in inputs)
         inputs.append(Input(name, standin(argument, place, seed), argument.dtype, argument.strides))
-        place += 1
+        if argument.dtype not in TORCH_FLOATS:
+            integers.append(name)
     program, bits = program_from_output_code(graph.text, inputs, name="output_code", sources=positions(graph))
     if not program.outputs:
         raise GraphdiffError("this graph returns no floating-point tensor", where=graph.where, fix="choose another with --graph N")
     program.outputs[:] = _outputs(program, _returned(graph))
     device = graph.target or "a device that it does not name"
-    return Recorded(program, bits, f"torch.compile, Inductor code for {device}{_part(graph)}, dumped by {graph.origin}", graph.target, notes_on(graph, signature),
-                    {"output_code": graph.text})
+    mode = f"torch.compile, Inductor code for {device}{_part(graph)}, dumped by {graph.origin}"
+    return Recorded(program, bits, mode, graph.target, notes_on(graph, signature, integers), {"output_code": graph.text}), integers
 
 
 def _part(graph: DumpedGraph) -> str:
@@ -54,7 +60,7 @@ def argument_names(graph: DumpedGraph, signature: Signature) -> list[str]:
     the code calls them (`arg0`), which says no more than their place."""
     plain = [f"arg{i}" for i in range(len(signature.arguments))]
     if graph.kind == "backward":
-        return plain
+        return [f"arg{i}" if isinstance(a, int) else a.name for i, a in enumerate(signature.arguments)]
     header = re.search(r"def forward\(self, (.*)\):", graph.dynamo)
     found = PARAMETER.findall(header[1]) if header else []
     if len(found) != len(plain) or not all(_agrees(a, kind) for a, (_, kind) in zip(signature.arguments, found)):
@@ -119,11 +125,21 @@ def _positions(text: str) -> dict[str, SourcePosition]:
 # ---- results
 def _returned(graph: DumpedGraph) -> int | None:
     """How many tensors of a forward are the function's results, the rest being saved for the backward; None if all
-    are, or the dump does not tell."""
-    if graph.kind != "forward" or not graph.dynamo or not graph.metadata or MUTATED in graph.metadata:
+    are, or the dump does not tell (it has no backward that takes them)."""
+    if graph.kind != "forward" or graph.backward is None:
         return None
-    match = re.search(r"^\s*return \((.*?),?\s*\)\s*$", graph.dynamo, re.MULTILINE)
-    return len([p for p in match[1].split(",") if p.strip()]) if match else None
+    saved = [a for a in OutputCode(graph.backward.text).arguments() if not a.startswith("tangents_")]
+    returned = returned_by(graph.text)
+    kept = [r for r in returned if r.startswith("primals_")]
+    fits = len(saved) < len(returned) and set(kept) == {a for a in saved if a.startswith("primals_")}
+    return len(returned) - len(saved) if fits else None
+
+
+def returned_by(text: str) -> list[str]:
+    """What call() returns, as it is written."""
+    call = OutputCode(text).functions["call"]
+    last = next((s.value for s in reversed(call.body) if isinstance(s, ast.Return)), None)
+    return [ast.unparse(e) for e in last.elts] if isinstance(last, ast.Tuple) else []
 
 
 def _outputs(program: Program, count: int | None) -> list[Output]:
@@ -132,18 +148,18 @@ def _outputs(program: Program, count: int | None) -> list[Output]:
     return [Output(f"output{i}", o.operand) for i, o in enumerate(kept)]
 
 
-def notes_on(graph: DumpedGraph, signature: Signature) -> tuple[str, ...]:
+def notes_on(graph: DumpedGraph, signature: Signature, integers: Sequence[str]) -> tuple[str, ...]:
     """What a reader must know: what the numbers are, what could be told and what not."""
     notes = ["a dump holds no weights and no inputs: the numbers are stand-ins, made from the seed, each input's place, sizes and format"]
     if signature.symbols:
         notes.append("symbolic sizes taken as " + ", ".join(f"{s} = {n}" for s, n in signature.symbols.items()))
-    integers = [a.name for a in signature.arguments if isinstance(a, TensorArgument) and a.dtype not in ("bool", *_floats())]
     if integers:
-        notes.append(f"integer inputs ({', '.join(integers[:8])}) count 0 to 7 over and over: what they select is made up")
+        notes.append(f"integer inputs ({', '.join(integers[:8])}) are made up, and so is what they select")
     notes.extend(_options(graph))
     if graph.kind == "forward":
-        notes.append("a forward with gradients" + ("" if _returned(graph) is not None else "; tensors saved for the backward count as its outputs: the dump does not tell them apart"))
-    if len(graph.also):
+        told = "" if _returned(graph) is not None else "; what it saves for the backward counts as its results, since the dump does not tell them apart"
+        notes.append(f"a forward with gradients{told}")
+    if graph.also:
         notes.append(f"the same code {len(graph.also)} more times in the dump")
     return tuple(notes)
 
@@ -157,12 +173,3 @@ def _options(graph: DumpedGraph) -> Sequence[str]:
     elif graph.origin != "TORCH_TRACE":
         found.append("Inductor's options are not in this dump")
     return found
-
-
-def _floats() -> tuple[str, ...]:
-    return tuple(f for f in FORMATS.values() if "float" in f)
-
-
-def source_nodes(text: str) -> set[str]:
-    """Dynamo nodes that the code's comments name."""
-    return {n.strip() for line in text.splitlines() if (m := SOURCE_NODES.match(line)) for n in m[1].split(",") if n.strip()}
