@@ -17,11 +17,11 @@ UP = {("capture/vllm/finish.py", "pipeline")}
 """The imports that go up, as the document says."""
 
 HEAVY = {
-    "torch": ("capture/", "lower/aten/", "emit/torch_reference.py", "patch/", "verify/"),
+    "torch": ("capture/", "lower/aten/", "emit/torch_reference.py", "hardware/helpers_torch_2_13.py", "patch/", "verify/"),
     "transformers": ("capture/", "patch/", "verify/"),
     "safetensors": ("capture/", "verify/"),
     "vllm": ("capture/vllm/", "verify/"),
-    "triton": ("capture/inductor/", "patch/", "verify/"),
+    "triton": ("capture/inductor/", "hardware/compile.py", "patch/", "verify/"),
     "typer": ("cli/",),
     "rich": ("report/", "cli/"),
 }

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from graphdiff.cli.options import Bucket, EngineMode, Layers, Mode, Seed, Target, Tokens
+from graphdiff.cli.options import Bucket, EngineMode, Layers, Mode, Ptx, Seed, Target, Tokens
 
 
 class FailOn(StrEnum):
@@ -54,6 +54,7 @@ def compare(
     autocast: Annotated[
         Autocast | None, typer.Option(help="Run the transformers side under autocast, over FP32 weights.")
     ] = None,
+    ptx: Ptx = False,
     format: Annotated[
         str, typer.Option(metavar="LIST", help="One or more of terminal,json,markdown,html, separated by commas.")
     ] = "terminal",
@@ -103,6 +104,7 @@ def compare(
         attn=attn.value,
         autocast=autocast.value if autocast else None,
         fail_on=fail_on.value,
+        ptx=ptx,
     )
     with stdout_for_answer(), progress("comparing") as say:
         report = pipeline.compare(inference, training, inputs=inputs, seed=seed, options=options, progress=say)

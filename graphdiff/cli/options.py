@@ -59,3 +59,11 @@ Bucket = Annotated[
         "tokens. Default: the schedule for any number of tokens.",
     ),
 ]
+Ptx = Annotated[
+    bool,
+    typer.Option(
+        "--ptx",
+        help="Compile inference's Triton kernels to PTX and SASS with no GPU and check that every rounding is there. "
+        "Only kernels that pass a check of their text are compiled, in a process of their own.",
+    ),
+]

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from graphdiff.cli.options import Ptx
+
 
 class ListingFormat(StrEnum):
     """How plain data is printed."""
@@ -27,14 +29,23 @@ def add_to(app: typer.Typer) -> None:
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A capture file.")],
     format: Format = ListingFormat.terminal,
+    ptx: Ptx = False,
 ) -> None:
     """Show the kernels, values and roundings of one capture.
 
-    Executes nothing from the file. Exit status: 0 shown, 2 not a capture that can be read.
+    Executes nothing from the file; --ptx compiles its kernels, after a check of their text.
+    Exit status: 0 shown, 2 not a capture that can be read.
     """
     from graphdiff import pipeline
+    from graphdiff.cli.progress import progress
+    from graphdiff.cli.streams import stdout_for_answer
 
-    print_listing(pipeline.show(file), format)
+    if not ptx:
+        print_listing(pipeline.show(file), format)
+        return
+    with stdout_for_answer(), progress("compiling") as say:
+        listing = pipeline.show(file, ptx=True, progress=say)
+    print_listing(listing, format)
 
 
 def print_listing(data: dict[str, Any], format: ListingFormat) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from graphdiff.report import words
+from graphdiff.report import machine, words
 from graphdiff.report.model import Report
 from graphdiff.report.verdict import worst_first
 
@@ -32,6 +32,7 @@ def render(report: Report) -> str:
         ("Not captured", words.not_captured(report)),
         ("Unlike production", words.differences(report)),
         ("Versions", [f"{name}: {words.versions(side)}" for name, side in sides if side.versions]),
+        ("Machine code", machine.lines(report)),
         ("Notes", [words.clean(note, 600) for note in report.notes]),
     )
     return environment.get_template("report.html.j2").render(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 
-from graphdiff.report import words
+from graphdiff.report import machine, words
 from graphdiff.report.model import Moved, Region, Report
 from graphdiff.report.verdict import worst_first
 
@@ -155,6 +155,7 @@ def _folded_lists(report: Report) -> list[str]:
         ("hidden by the other side", [words.opaque(entry) for entry in report.opaque]),
         ("not captured", words.not_captured(report)),
         ("unlike production", words.differences(report)),
+        ("machine code", machine.lines(report)),
         ("versions", [f"{name}: {words.versions(side)}" for name, side in sides if side.versions]),
         ("notes", [words.clean(note, 600) for note in report.notes]),
     ):

@@ -230,6 +230,42 @@ class Advice(msgspec.Struct, kw_only=True):
     command: str = ""
 
 
+MachineVerdict = Literal["agrees", "rounding deleted", "could not tell", "not checked"]
+
+
+class MachineRounding(msgspec.Struct, kw_only=True):
+    """A value that a kernel rounds, by its lines in the generated code, and what the machine code does about it.
+
+    `elements` is what one thread rounds there by itself. `state`: `there`, `copy` (a value that the format holds is moved
+    and nothing is rounded), `deleted` (contraction took it away; `fix` says what to do), `unknown`.
+    """
+
+    names: list[str]
+    lines: list[int]
+    dtype: str
+    elements: int = 0
+    state: Literal["there", "copy", "deleted", "unknown"] = "unknown"
+    fix: str = ""
+
+
+class MachineKernel(msgspec.Struct, kw_only=True):
+    """A kernel compiled for its target with no GPU. `ptx` and `sass` count elements that one thread rounds, by
+    instruction; `blocks` are the block sizes it was compiled with, and registers, spills and stack are of those."""
+
+    kernel: str
+    pieces: list[str] = []
+    target: str = ""
+    verdict: MachineVerdict = "not checked"
+    reason: str = ""
+    roundings: list[MachineRounding] = []
+    ptx: dict[str, int] = {}
+    sass: dict[str, int] = {}
+    registers: int | None = None
+    spills: int | None = None
+    stack: int | None = None
+    blocks: dict[str, int] = {}
+
+
 class Report(msgspec.Struct, kw_only=True):
     """Everything one comparison found. `verdict` and `exit_status` are filled by `graphdiff.report.verdict`."""
 
@@ -247,6 +283,8 @@ class Report(msgspec.Struct, kw_only=True):
     opaque: list[Opaque] = []
     whole_program: Witness | None = None
     advice: list[Advice] = []
+    hardware: list[MachineKernel] | None = None
+    """With --ptx only: inference's kernels against their machine code."""
 
 
 def encode(report: Report) -> bytes:

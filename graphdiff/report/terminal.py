@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from graphdiff.report import words
+from graphdiff.report import machine, words
 from graphdiff.report.model import Moved, Region, Report
 from graphdiff.report.verdict import worst_first
 
@@ -57,6 +57,7 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
         ("Unlike production", words.differences(report)),
     ):
         _list(console, title, entries if len(entries) > 1 else [])
+    _list(console, "Machine code", machine.lines(report))
     _list(console, "Versions", [f"{name}: {words.versions(side)}" for name, side in sides if side.versions])
     _list(console, "Notes", (words.clean(note, 600) for note in report.notes))
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"

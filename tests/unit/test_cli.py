@@ -24,6 +24,9 @@ class Options:
     attn: str
     autocast: str | None
     fail_on: str
+    mode: str = "compiled"
+    bucket: int | None = None
+    ptx: bool = False
 
 
 @pytest.fixture

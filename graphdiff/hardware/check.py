@@ -1,0 +1,209 @@
+"""Holds a program against machine code: is every rounding that it states an instruction?
+
+A kernel is compiled as it is, without any of its roundings, and with each one alone. How much an instruction is repeated
+for a thread's elements then needs no knowledge of layouts: what each rounding takes alone must add up to what all take
+together. What is missing was deleted by contraction; leaving out one rounding more shows which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from graphdiff.errors import GraphdiffError
+from graphdiff.hardware.compile import ASSEMBLERS, Made, compiled
+from graphdiff.hardware.grammar import Refused
+from graphdiff.hardware.kernel import Kernel, Place, groups, job, places, read_kernel
+from graphdiff.hardware.machine import ptx_rounds, resources, sass_rounds
+from graphdiff.lower.inductor.output_code import OutputCode
+from graphdiff.program import Program
+from graphdiff.report.model import MachineKernel, MachineRounding
+from graphdiff.store import Capture
+
+FIX = ("spell it so that it cannot be contracted: inline asm `cvt.rn.bf16x2.f32`, or round to nearest even on the bits; "
+       "or compile with enable_fp_fusion=False (Inductor: emulate_precision_casts), which changes the FP32 arithmetic too")
+AT_ONCE = 2
+MOST_PLACES = 64
+
+
+def check_capture(capture: Capture, progress: Callable[[str], None] = lambda line: None, *, target: str = "") -> list[MachineKernel]:
+    """Every Triton kernel of a capture, those of one text once. Raises GraphdiffError where nothing can be compiled."""
+    target = target or capture.header.target
+    capability = capability_of(target)
+    found: dict[tuple, tuple[Kernel, MachineKernel, Stated]] = {}
+    made: list[MachineKernel] = []
+    for piece, text in capture.sources.items():
+        code = _output_code(piece, text)
+        for name in code.sources if code else ():
+            one = MachineKernel(kernel=name, pieces=[piece], target=target)
+            try:
+                kernel = read_kernel(code, name)
+            except Refused as refused:
+                one.reason = str(refused)
+                made.append(one)
+                continue
+            said = stated(capture.program, name, piece)
+            key = (kernel.text, *sorted(kernel.signature.items()), kernel.fp_fusion, said.relative(kernel.shift))
+            if key in found:
+                found[key][1].pieces.append(piece)
+            else:
+                found[key] = kernel, one, said
+                made.append(one)
+    wanted = list(found.values())
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        done = [pool.submit(check_kernel, kernel, one, said, capability) for kernel, one, said in wanted]
+        for n, answer in enumerate(done):
+            answer.result()
+            progress(f"compiling kernels for {target}: {n + 1} of {len(wanted)}")
+    return made
+
+
+def capability_of(target: str) -> int:
+    match = re.fullmatch(r"cuda:(\d+)", target)
+    if match is None:
+        raise GraphdiffError("--ptx needs kernels for a GPU", where=f"target {target or 'unknown'}", fix="give a capture made for cuda:90")
+    if int(match[1]) not in ASSEMBLERS:
+        raise GraphdiffError(f"no assembler here for {target}", fix=f"targets: {', '.join(f'cuda:{c}' for c in ASSEMBLERS)}")
+    import importlib.util
+
+    if importlib.util.find_spec("triton") is None:
+        raise GraphdiffError("--ptx needs Triton", fix="pip install triton==3.7.1")
+    return int(match[1])
+
+
+def _output_code(piece: str, text: str) -> OutputCode | None:
+    try:
+        return OutputCode(text, piece)
+    except (GraphdiffError, RecursionError, MemoryError, ValueError):
+        return None
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the program says of one kernel: the lines that round, and of those the ones that only round what is already so."""
+
+    rounds: frozenset[int]
+    exact: frozenset[int]
+
+    def relative(self, shift: int) -> tuple[tuple[int, bool], ...]:
+        """The same in lines of the kernel's own text."""
+        return tuple(sorted((line - shift, line in self.exact) for line in self.rounds))
+
+
+def stated(program: Program, kernel: str, piece: str) -> Stated:
+    exact: dict[int, bool] = defaultdict(lambda: True)
+    for n, node in enumerate(program.nodes):
+        if node.op == "round":
+            site = program.site(n)
+            if site.kernel == kernel and site.code == piece:
+                exact[site.code_line] &= all(_holds(program, m, node.dtype) for m in node.operands[0].nodes)
+    return Stated(frozenset(exact), frozenset(line for line, e in exact.items() if e))
+
+
+def _holds(program: Program, n: int, dtype: str, depth: int = 0) -> bool:
+    """True if a node's numbers are in a format by how it is made."""
+    node = program.nodes[n]
+    if node.op in ("leaf", "round"):
+        return node.dtype == dtype
+    if node.op in ("embedding", "neg", "abs") and depth < 20:
+        return all(_holds(program, m, dtype, depth + 1) for o in node.operands for m in o.nodes)
+    return node.op == "const" and not node.dynamic
+
+
+# ---- one kernel
+def check_kernel(kernel: Kernel, into: MachineKernel, said: Stated | None, capability: int, *, seconds: float = 180) -> None:
+    """Fill in the verdict. `said`: what the program states; None takes the kernel's text as the statement."""
+    into.verdict = "could not tell"
+    try:
+        found = groups(places(kernel))
+        if len(found) > MOST_PLACES:
+            into.reason = f"{len(found)} values are rounded, more than {MOST_PLACES}"
+            return
+        for whole in (False, True):  # loops may be unrolled in one text and not in another: then without loops
+            if _measured(kernel, into, found, said, capability, whole, seconds):
+                return
+    except Refused as refused:
+        into.verdict, into.reason = "not checked", str(refused)
+    except (RecursionError, MemoryError):
+        into.verdict, into.reason = "not checked", "a kernel nested too deep"
+
+
+def _measured(kernel: Kernel, into: MachineKernel, found: list[list[Place]], said: Stated | None, capability: int, whole: bool, seconds: float) -> bool:
+    """True if the verdict is final."""
+    jobs = [job(kernel, whole=whole, sass=True), job(kernel, [], whole=whole)]
+    alone = found if len(found) > 1 else []
+    made = compiled([*jobs, *(job(kernel, g, whole=whole) for g in alone)], capability, seconds=seconds)
+    if error := next((m.error for m in made if m.error), ""):
+        into.verdict, into.reason = "not checked", error
+        return True
+    everything, nothing = _count(made[0]), _count(made[1])
+    single = [_count(m) - nothing for m in made[2:]] or [everything - nothing]
+    into.ptx, into.sass = dict(sorted(ptx_rounds(made[0].ptx).items())), dict(sorted(sass_rounds(made[0].sass).items()))
+    into.registers, into.spills, into.stack = resources(made[0].log)
+    into.blocks = {**{k: int(v) for k, v in jobs[0].constants.items() if "BLOCK" in k}, "warps": jobs[0].warps}
+    into.roundings = [_rounding(g, n, said) for g, n in zip(found, single)]
+    into.reason = _unexplained(into, found, said, nothing)
+    if into.reason:
+        return whole
+    assembled = sum(into.sass.values())
+    if everything == sum(single):
+        packed = any(not k.startswith("F2FP") for k in into.sass)  # one half of a packed instruction may be unused
+        if assembled < everything or assembled > everything and not packed:
+            into.reason = f"PTX rounds {everything} elements per thread, SASS {assembled}"
+            return whole
+        into.verdict = "agrees"
+        return True
+    if everything > sum(single):
+        into.reason = f"together the roundings take {everything} elements per thread, one by one {sum(single)}"
+        return whole
+    return _deleted(kernel, into, found, everything, capability, whole, seconds)
+
+
+def _count(made: Made) -> int:
+    return sum(ptx_rounds(made.ptx).values())
+
+
+def _rounding(group: list[Place], elements: int, said: Stated | None) -> MachineRounding:
+    lines = sorted({line for p in group for line in p.lines})
+    stated_lines = set(lines) & said.rounds if said else set(lines)
+    only_exact = bool(said) and stated_lines <= said.exact
+    state = "there" if elements > 0 else "copy" if only_exact or not stated_lines else "unknown"
+    return MachineRounding(names=sorted({p.name for p in group}), lines=lines, dtype=group[0].dtype, elements=elements, state=state)
+
+
+def _unexplained(into: MachineKernel, found: list[list[Place]], said: Stated | None, nothing: int) -> str:
+    if nothing:
+        return f"{nothing} elements per thread are rounded by arithmetic in a 16-bit format, which is not told apart"
+    if lost := [r for r in into.roundings if r.state == "unknown"]:
+        return f"the machine code converts nothing at line {lost[0].lines[0]} ({lost[0].names[0]})"
+    lines = {line for g in found for p in g for line in p.lines}
+    if said and (other := sorted(said.rounds - lines - said.exact)):
+        return f"the program rounds at line {other[0]}, where the kernel's text has no conversion or store"
+    return ""
+
+
+def _deleted(kernel: Kernel, into: MachineKernel, found: list[list[Place]], everything: int, capability: int, whole: bool, seconds: float) -> bool:
+    """Which roundings make no difference to the machine code, stores apart: memory has the format."""
+    suspects = [i for i, g in enumerate(found) if into.roundings[i].state == "there" and not any(p.pointer for p in g)]
+    jobs = [job(kernel, [p for j, g in enumerate(found) if j != i for p in g], whole=whole) for i in suspects]
+    made = compiled([*jobs, job(kernel, whole=whole, fp_fusion=False)], capability, seconds=seconds)
+    if error := next((m.error for m in made if m.error), ""):
+        into.reason = error
+        return True
+    gone = [i for i, m in zip(suspects, made) if everything - _count(m) < into.roundings[i].elements]
+    missing = sum(r.elements for r in into.roundings) - everything
+    if sum(into.roundings[i].elements for i in gone) < missing or not gone:
+        into.reason = f"of {everything + missing} elements per thread {missing} are not rounded, and it does not show which"
+        return whole
+    restored = _count(made[-1]) == everything + missing
+    for i in gone:
+        r = into.roundings[i]
+        r.state, r.fix = "deleted", FIX
+    names = ", ".join(f"{into.roundings[i].names[0]} (line {into.roundings[i].lines[0]})" for i in gone)
+    native = ", ".join(k for k in into.ptx if not k.startswith("cvt")) or "no conversion of its own"
+    into.verdict = "rounding deleted"
+    into.reason = f"contraction deletes the rounding of {names}: {native} rounds once" + ("; with enable_fp_fusion=False it stays" if restored else "")
+    return True
