@@ -51,6 +51,6 @@ def test_tiny_models(captures, name):
 @pytest.mark.parametrize("name", ["r1-distill-qwen-1.5b", "qwen3-1.7b", "qwen3-4b-base", "qwen3-8b-base"])
 def test_real_widths(name):
     found, left_out = compared(capture_engine(resolve_model(name), combo_kernels=True), ("random", "ties", "special"))
-    # The first norm's kernel reads a whole embedding table; it is compared at tiny widths.
-    assert left_out == {"rms_norm"} and len(found) == 8 * 3
+    # The first norm's kernel reads a whole embedding table: left out where that is too large to bring along.
+    assert left_out <= {"rms_norm"} and len(found) == (9 - len(left_out)) * 3
     assert [f for f in found if any(f[2])] == []
