@@ -34,11 +34,9 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     results: list[Any] = []
 
     def backend(graph: Any, inputs: list[Any]) -> Any:
-        from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx
 
-        with config.patch(force_disable_caches=True, fx_graph_cache=False):
-            seen.append((graph, list(inputs), watched_graph(graph, lambda: compile_fx(graph, inputs), False)))
+        seen.append((graph, list(inputs), watched_graph(graph, lambda: compile_fx(graph, inputs), False)))
 
         def run(*args: Any) -> Any:
             results[:] = graph.forward(*args)

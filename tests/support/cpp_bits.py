@@ -43,7 +43,8 @@ def torch_arithmetic() -> Arithmetic:
 def kernel_bits(kernel: CppKernel, before: list[Any], after: list[Any]) -> list[Bits]:
     """`before` and `after` are torch tensors and sizes, as KernelRun keeps them."""
     builder = Builder()
-    arguments = [_memory(builder, a, i) if hasattr(a, "stride") else int(a) for i, a in enumerate(before)]
+    memories: dict[int, Any] = {}
+    arguments = [_memory(builder, a, i, memories) if hasattr(a, "stride") else int(a) for i, a in enumerate(before)]
     launch(Context(builder), kernel, arguments)
     evaluation = Evaluation(builder.program, builder.leaf_bits, Options(arithmetic=torch_arithmetic()))
     written = {kernel.arguments[n.args[0]] for loop in kernel.loops for body in loop.bodies for block in body.blocks.values()
@@ -51,15 +52,22 @@ def kernel_bits(kernel: CppKernel, before: list[Any], after: list[Any]) -> list[
     return [_compared(kernel.name, i, arguments[i], after[i], builder, evaluation) for i in sorted(written)]
 
 
-def _memory(builder: Builder, t: Any, place: int) -> Tensor:
+def _memory(builder: Builder, t: Any, place: int, memories: dict[int, Any]) -> Tensor:
+    """A view of its memory, which other arguments may share."""
+    key = t.untyped_storage().data_ptr()
+    if key not in memories:
+        memories[key] = _storage(builder, t, place)
+    return Tensor(memories[key], tuple(t.shape), tuple(t.stride()), t.storage_offset())
+
+
+def _storage(builder: Builder, t: Any, place: int) -> Any:
     from graphdiff.lower.aten import raw_bits
 
     dtype = str(t.dtype).removeprefix("torch.")
     flat = t.as_strided((t.untyped_storage().nbytes() // t.element_size(),), (1,), 0)
     if not t.is_floating_point():
-        return Tensor(IntStorage.of(flat.numpy(), dtype, dynamic=False), tuple(t.shape), tuple(t.stride()))
-    made = float_leaf(builder, f"argument {place}", raw_bits(flat).copy(), dtype)
-    return Tensor(made.storage, tuple(t.shape), tuple(t.stride()))
+        return IntStorage.of(flat.numpy(), dtype, dynamic=False)
+    return float_leaf(builder, f"argument {place}", raw_bits(flat).copy(), dtype).storage
 
 
 def _compared(name: str, place: int, tensor: Tensor, real: Any, builder: Builder, evaluation: Evaluation) -> Bits:

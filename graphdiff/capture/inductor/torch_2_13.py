@@ -119,7 +119,7 @@ def native_code_for_function(
 def watched_graph(graph: torch.fx.GraphModule, compile_graph: Callable[[], Any], run: bool) -> WatchedGraph:
     """See `native.watched_graph`."""
     recorder = NativeRecorder(run)
-    with recording(recorder):
+    with recording(recorder), inductor_options.patch(force_disable_caches=True, fx_graph_cache=False):
         compiled = compile_graph()
     forward = [code for code, backward in zip(recorder.codes, recorder.backward, strict=True) if not backward]
     if len(forward) != 1:

@@ -94,9 +94,9 @@ def _watch_kernels(module: Any, recorder: NativeRecorder) -> None:
 
     def watched(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            before = [_copied(a) for a in args]
+            before = _copied(args)
             result = kernel(*args)
-            recorder.runs.append(KernelRun(name, before, [_copied(a) for a in args]))
+            recorder.runs.append(KernelRun(name, before, _copied(args)))
             return result
 
         return run
@@ -106,11 +106,20 @@ def _watch_kernels(module: Any, recorder: NativeRecorder) -> None:
             setattr(module, name, watched(name, value))
 
 
-def _copied(value: Any) -> Any:
-    """A copy that keeps the layout of memory."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).copy_(value)
+def _copied(values: Sequence[Any]) -> list[Any]:
+    """Copies that keep the layout of memory, and which of them share it."""
+    memories: dict[int, torch.UntypedStorage] = {}
+    copies = []
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            copies.append(value)
+            continue
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in memories:
+            memories[storage.data_ptr()] = storage.clone()
+        copy = torch.empty(0, dtype=value.dtype)
+        copies.append(copy.set_(memories[storage.data_ptr()], value.storage_offset(), value.shape, value.stride()))
+    return copies
 
 
 # ---- loop bodies as data

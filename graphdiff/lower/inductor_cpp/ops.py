@@ -41,6 +41,8 @@ def constant(ctx: Context, value: Any, dtype: str) -> Value:
 
 def as_integers(ctx: Context, x: Value, dtype: str) -> Ints:
     """A conversion to an integer format: of floats towards zero, by their numbers."""
+    if dtype not in TORCH_INTS:
+        raise ctx.unsupported(f"a conversion to {dtype}")
     if isinstance(x, Floats):
         with np.errstate(invalid="ignore"):
             numbers = ctx.builder.numbers(x.elements)

@@ -1,0 +1,78 @@
+"""This machine's own schedules: predicted bits against the running engine and the compiled training forward, kernel by
+kernel, and the 2x2 of engines and trainers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "tests" / "support" / "native_run.py"
+
+
+def kernel_bits(what, model="qwen3-tiny"):
+    done = subprocess.run([sys.executable, str(SCRIPT), what, model], capture_output=True, text=True, timeout=1200, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("BITS ")]
+    assert lines, done.stderr[-2000:]
+    return json.loads(lines[0][5:])
+
+
+@pytest.mark.parametrize("what", ["engine", "training"])
+def test_predicted_bits_are_the_running_kernels(what):
+    if what == "engine":
+        pytest.importorskip("vllm")
+    found = kernel_bits(what)
+    low = [b for b in found if b["dtype"] == "bfloat16"]
+    assert len(low) > 10
+    wrong, elements = sum(b["differing"] for b in low), sum(b["elements"] for b in low)
+    assert wrong / elements < 1e-4, [b for b in low if b["differing"]]
+    for b in low:  # a sum's last float32 bit decides a tie, nothing else: an element or two of a kernel
+        assert b["differing"] <= max(2, b["elements"] * 1e-4), b
+    for b in found:
+        if b["dtype"] == "float32":  # sums in another order
+            assert b["worst"] <= 16, b
+
+
+@pytest.fixture(scope="module")
+def cells(captures):
+    pytest.importorskip("vllm")
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import two_by_two
+
+    return two_by_two.cells("qwen3-tiny", captures.folder / "two-by-two")
+
+
+def values(report, side):
+    return sorted({m["value"] for r in report["regions"] for m in r["moved"] if m["rounded_in"] == side})
+
+
+def test_every_cell_is_matched_and_proven(cells):
+    for pair, report in cells.items():
+        summary = report["summary"]
+        assert summary["unmatched"] == {"inference": 0, "training": 0}, (pair, summary)
+        assert all(r["witness"]["transplant_bitwise"] is True for r in report["regions"]), pair
+
+
+def test_moved_roundings_of_each_cell(cells):
+    moved = {pair: report["summary"]["moved"] for pair, report in cells.items()}
+    assert moved["vLLM compiled", "HF eager"]["inference"] == 0 and moved["vLLM eager", "HF eager"]["inference"] == 0
+    compiled, eager = values(cells["vLLM compiled", "HF eager"], "training"), values(cells["vLLM eager", "HF eager"], "training")
+    assert {"silu(gate)", "xhat", "q * cos", "x + residual"} <= set(compiled)
+    assert {"x + residual", "q * cos"} <= set(eager) and not {"silu(gate)", "xhat"} & set(eager)
+    both = moved["vLLM compiled", "HF compiled"]
+    assert both["training"] + both["inference"] < moved["vLLM compiled", "HF eager"]["training"]
+
+
+def test_a_mode_that_does_not_exist_is_refused(tmp_path):
+    from graphdiff import pipeline
+    from graphdiff.errors import GraphdiffError
+
+    pytest.importorskip("vllm")
+    for options in ({"target": "cuda:90", "mode": "eager"}, {"target": "native", "mode": "fast"}, {"target": "native", "bucket": 1}):
+        with pytest.raises(GraphdiffError):
+            pipeline.capture_vllm("qwen3-tiny", tmp_path / "x.capture", **options)

@@ -1,0 +1,6 @@
+"""The support modules of these tests lie in tests/support."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
