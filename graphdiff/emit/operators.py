@@ -271,7 +271,8 @@ class _Emitter:
             constants.append("WEIGHT_GRADIENT=weight_gradients")
         call = f"{kernel}[({' + '.join(totals)},)]({', '.join([*tensors, *sizes, f'{first}.shape[1]', *constants, f'num_warps={max(s.warps for s in shapes)}'])})"
         lines.append(f"if {' + '.join(totals)}:")
-        lines.append(f"    {call}")
+        lines.append(f"    with torch.cuda.device_of({first}):")
+        lines.append(f"        {call}")
         for part in parts:
             for o in part.vectors:
                 lines.append(f"{part.bind[o.name]} = {part.bind[o.name]}.sum(0)")
