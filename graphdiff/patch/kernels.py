@@ -99,7 +99,9 @@ def _width(signatures: dict[str, Any], operator: str, name: str) -> int:
 def _qk_norm_rope(signatures: dict[str, Any]) -> str:
     width = _width(signatures, "qk_norm_rope", "cos")
     return f'''
-def qk_norm_rope(q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, cos: Tensor, sin: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def qk_norm_rope(
+    q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, cos: Tensor, sin: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
     if _fused(q):
         q, k = kernels.qk_norm_rope(q, k, q_weight, k_weight, cos[..., :{width}], sin[..., :{width}])
         return q.transpose(1, 2), k.transpose(1, 2)

@@ -15,26 +15,27 @@ Gradients are autograd's: float32 inside, rounded to the model's type at the inp
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 
-def _rounded(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype).float()
 
 
-def _normed(x: torch.Tensor, eps: float) -> torch.Tensor:
+def _normed(x: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
 '''
 
 ROTATE_HALF = '''
 
-def _rotate_half(x: torch.Tensor) -> torch.Tensor:
+def _rotate_half(x: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
 '''
 
 SUM = '''
 
-def _sum(addends: tuple[torch.Tensor, ...]) -> torch.Tensor:
+def _sum(addends: tuple[Tensor, ...]) -> Tensor:
     """a + (b + c) in float32, nothing rounded: down_proj + (o_proj + residual)."""
     total = addends[-1].float()
     for addend in reversed(addends[:-1]):
@@ -62,53 +63,61 @@ def _rotation(schedule: Schedule, x: str) -> str:
     return f"    return ({first} + {second}).to(dtype)\n"
 
 
-def _norm_rotate(schedule: Schedule, x: str) -> str:
+def _once(schedule: Schedule, name: str, text: Callable[[Schedule, str, str], str]) -> tuple[str, str, str]:
+    """(text, function for q, function for k): one function where queries and keys are rounded alike."""
+    alike = all(schedule[f] == schedule["k" + f[1:]] for f in schedule if f.startswith("q_"))
+    if alike:
+        return text(schedule, name, "q"), name, name
+    return text(schedule, f"{name}_q", "q") + "\n" + text(schedule, f"{name}_k", "k"), f"{name}_q", f"{name}_k"
+
+
+def _norm_and_rotate(schedule: Schedule, name: str, x: str) -> str:
     return f'''
-def _norm_and_rotate_{x}(x: torch.Tensor, weight: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, eps: float) -> torch.Tensor:
+def {name}(x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
     dtype = x.dtype
     x = {_r(schedule, f"{x}_xhat", "_normed(x.float(), eps)")}
     x = {_r(schedule, f"{x}_weighted", "weight.float() * x")}
 ''' + _rotation(schedule, x)
 
 
+def _rotate(schedule: Schedule, name: str, x: str) -> str:
+    return f'''
+def {name}(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    dtype = x.dtype
+    x = x.float()
+''' + _rotation(schedule, x)
+
+
 def _qk_norm_rope(schedule: Schedule) -> str:
-    return _norm_rotate(schedule, "q") + "\n" + _norm_rotate(schedule, "k") + '''
+    text, for_q, for_k = _once(schedule, "_norm_and_rotate", _norm_and_rotate)
+    return text + f'''
 
 def qk_norm_rope(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    q_weight: torch.Tensor,
-    k_weight: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    eps: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, cos: Tensor, sin: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
     """q, k [batch, tokens, heads, dim] -> [batch, heads, tokens, dim], normed per head and rotated."""
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
     return (
-        _norm_and_rotate_q(q.transpose(1, 2), q_weight, cos, sin, eps),
-        _norm_and_rotate_k(k.transpose(1, 2), k_weight, cos, sin, eps),
+        {for_q}(q.transpose(1, 2), q_weight, cos, sin, eps),
+        {for_k}(k.transpose(1, 2), k_weight, cos, sin, eps),
     )
 '''
 
 
 def _rope(schedule: Schedule) -> str:
-    parts = "".join(f'''
-def _rotate_{x}(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    dtype = x.dtype
-    x = x.float()
-''' + _rotation(schedule, x) + "\n" for x in ("q", "k"))
-    return parts + '''
-def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    text, for_q, for_k = _once(schedule, "_rotate", _rotate)
+    return text + f'''
+
+def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """q, k [batch, tokens, heads, dim] -> [batch, heads, tokens, dim], rotated."""
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    return _rotate_q(q.transpose(1, 2), cos, sin), _rotate_k(k.transpose(1, 2), cos, sin)
+    return {for_q}(q.transpose(1, 2), cos, sin), {for_k}(k.transpose(1, 2), cos, sin)
 '''
 
 
 def _swiglu(schedule: Schedule) -> str:
     return f'''
-def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) * up."""
     dtype = gate.dtype
     return ({_r(schedule, "silu", "torch.nn.functional.silu(gate.float())")} * up.float()).to(dtype)
@@ -122,12 +131,12 @@ def _norm_tail(schedule: Schedule, total: str, flag: str, xhat: str) -> str:
 
 def _input_norm(schedule: Schedule) -> str:
     if schedule["stream"]:
-        head, doc = "tuple[torch.Tensor, torch.Tensor]", "the sum, rounded; the norm of the sum). One addend, the embedding, is its own stream."
+        head, doc = "tuple[Tensor, Tensor]", "the sum, rounded; the norm of the sum). One addend, the embedding, is its own stream."
         residual = "total.to(dtype) if len(addends) > 1 else addends[0]"
     else:
-        head, doc, residual = "tuple[tuple[torch.Tensor, ...], torch.Tensor]", "the addends themselves, never rounded; the norm of the sum).", "addends"
+        head, doc, residual = "tuple[tuple[Tensor, ...], Tensor]", "the addends themselves, never rounded; the norm of the sum).", "addends"
     return f'''
-def input_norm(addends: tuple[torch.Tensor, ...], weight: torch.Tensor, eps: float) -> {head}:
+def input_norm(addends: tuple[Tensor, ...], weight: Tensor, eps: float) -> {head}:
     """(the residual stream: {doc}"""
     dtype = addends[0].dtype
     total = _sum(addends)
@@ -139,7 +148,7 @@ def input_norm(addends: tuple[torch.Tensor, ...], weight: torch.Tensor, eps: flo
 
 def _final_norm(schedule: Schedule) -> str:
     return f'''
-def final_norm(addends: tuple[torch.Tensor, ...], weight: torch.Tensor, eps: float) -> torch.Tensor:
+def final_norm(addends: tuple[Tensor, ...], weight: Tensor, eps: float) -> Tensor:
     """The norm of the sum."""
     dtype = addends[0].dtype
     total = _sum(addends)
@@ -156,8 +165,8 @@ def _post_attention_norm(schedule: Schedule) -> str:
         carried, doc = f"o, {parts}", "its addends, for the next sum reads it unrounded"
     return f'''
 def post_attention_norm(
-    o: torch.Tensor, residual: {"torch.Tensor" if schedule["stream"] else "tuple[torch.Tensor, ...]"}, weight: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, ...]:
+    o: Tensor, residual: {"Tensor" if schedule["stream"] else "tuple[Tensor, ...]"}, weight: Tensor, eps: float
+) -> tuple[Tensor, ...]:
     """(the norm of o + residual, what the layer carries on: {doc})."""
     dtype = o.dtype
     total = _sum((o, {parts}))
@@ -172,12 +181,12 @@ def _stream(schedule: Schedule) -> str:
     else:
         rest = "flowing[(len(flowing) + 1) % 2 :]  # an odd number: each layer adds two to the embedding"
     return f'''
-def summands(flowing: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def summands(flowing: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The addends of the residual sum, without a shown sum before them."""
     return {rest}
 
 
-def shown_sum(addends: tuple[torch.Tensor, ...]) -> torch.Tensor:
+def shown_sum(addends: tuple[Tensor, ...]) -> Tensor:
     """The residual stream as transformers has it between layers: the sum, rounded."""
     return _sum(addends).to(addends[0].dtype)
 '''

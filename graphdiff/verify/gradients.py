@@ -129,7 +129,7 @@ def check_kernels(manifest: dict[str, Any], ops: Any, names: list[str]) -> Check
     """
     served = [n for n in names if n not in manifest["kernels"]["missing"]]
     if not served:
-        return Check(name="operators", ok=None, detail="the patch has no kernels: " + "; ".join(sorted(set(manifest["kernels"]["missing"].values())))[:200])
+        return Check(name="operators", ok=None, detail="the patch has no kernels for it: " + "; ".join(sorted({manifest["kernels"]["missing"][n] for n in names}))[:200])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     cases = {n: c for n, c in _cases(manifest["model"]["config"], ops, device, carried=True).items() if n in served}
     plain = {n: c for n, c in _cases(manifest["model"]["config"], ops, device).items() if n in served}
