@@ -40,7 +40,7 @@ def model_position(stack: str) -> tuple[str, int] | None:
     """The model's own frame in a stack trace: the innermost one outside of wrappers and of engine layers; else the
     innermost one outside of wrappers; else the innermost."""
     frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(stack)]
-    unwrapped = [frame for frame in frames if not _is_wrapper(frame[0])]
+    unwrapped = [frame for frame in frames if not is_wrapper(frame[0])]
     of_model = [frame for frame in unwrapped if not _lies_in(frame[0], LAYER_FOLDERS)]
     best = of_model or unwrapped or frames
     return best[-1] if best else None
@@ -49,7 +49,7 @@ def model_position(stack: str) -> tuple[str, int] | None:
 def layer_position(stack: str) -> tuple[str, int] | None:
     """The innermost frame outside of wrappers: the line that does the arithmetic, in the model or an engine layer."""
     frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(stack)]
-    best = [frame for frame in frames if not _is_wrapper(frame[0])] or frames
+    best = [frame for frame in frames if not is_wrapper(frame[0])] or frames
     return best[-1] if best else None
 
 
@@ -73,7 +73,8 @@ def dotted_name(source: str) -> str:
     return re.sub(r"^self\.?", "", name)
 
 
-def _is_wrapper(path: str) -> bool:
+def is_wrapper(path: str) -> bool:
+    """A helper that models call: an op is placed where the model calls it."""
     return path.endswith(WRAPPER_FILES) or _lies_in(path, WRAPPER_FOLDERS)
 
 

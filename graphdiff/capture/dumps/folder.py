@@ -21,6 +21,7 @@ TORCH = ("2.13",)
 """Versions whose dumps are known to be read right."""
 SUFFIXES = frozenset({"", ".py", ".log", ".txt", ".out", ".err"})
 MODULE = re.compile(r"^async_compile = AsyncCompile\(\)$|^# AOT ID: ", re.MULTILINE)
+GRAPH = re.compile(r"^(?:class \S+\(torch\.nn\.Module\)|class GraphModule\()|^ {4}def forward\(self, ", re.MULTILINE)
 CONFIG = re.compile(r"^torch\._inductor\.config\.([\w.]+ = [^\n]{1,80})$", re.MULTILINE)
 TELLING = ("emulate_precision_casts", "combo_kernels", "coordinate_descent_tuning", "max_autotune", "use_fast_math", "fallback_random", "split_reductions",
            "triton.persistent_reductions", "triton.multi_kernel", "loop_ordering_after_fusion", "graph_partition", "deterministic")
@@ -90,6 +91,8 @@ def _add_file(file: Path, raw: bytes, root: Path, dumps: Dumps) -> None:
     if MODULE.search(text[:20_000]) and "[__" not in text[:2000]:
         dumps.graphs.append(_module(text, where))
         return
+    if GRAPH.search(text[:20_000]):
+        dumps.seen["graphs"] = dumps.seen.get("graphs", 0) + 1
     if '"has_payload"' in text or '{"str": [' in text or "dedicated_log_torch_trace" in file.name:
         _add_trace(text, where, dumps)
     if "[__" in text:
@@ -134,6 +137,8 @@ def _add_trace(text: str, where: str, dumps: Dumps) -> None:
             sources[str(event.meta[label].get("source", ""))[:400]] = None
         if label == "inductor_output_code":
             dumps.graphs.append(_from_event(event, where, torch, latest, last, tuple(sources)))
+        if event.name == "graph_dump":
+            last[label] = event
         if label in ("dynamo_output_graph", "inductor_post_grad_graph", "fx_graph_runnable", "vllm_piecewise_compile_start"):
             latest[label, event.key] = last[label] = event
             if label == "dynamo_output_graph":
@@ -149,11 +154,13 @@ def _from_event(event: Event, where: str, torch: str, latest: dict, last: dict[s
     frame = "" if event.key[2] is None else f"{event.key[2]}/{event.key[3]}"
     place = f"{where} line {event.line}"
     damage = damage_of(event.payload) if event.whole else "the trace is cut inside this output code"
-    piece = near("vllm_piecewise_compile_start")
+    piece = _piece(near("vllm_piecewise_compile_start"))
+    split = last.get(f"vllm_{piece.split(' ')[0]}") if piece else None  # the piece's own graph, whose names the code uses
+    graph = (split.payload if split is not None and split.whole else "") if piece else near("dynamo_output_graph")
     runnable = near("fx_graph_runnable")
     config = tuple(c for c in dict.fromkeys(CONFIG.findall(runnable)) if c.split(" ")[0] in TELLING)
-    return DumpedGraph(event.payload, place, "TORCH_TRACE", frame, near("dynamo_output_graph"), near("inductor_post_grad_graph"), sources, config, torch,
-                       _piece(piece), damage)
+    return DumpedGraph(event.payload, place, "TORCH_TRACE", frame, graph, near("inductor_post_grad_graph"), sources, config, torch,
+                       piece, damage)
 
 
 def _piece(payload: str) -> str:
@@ -215,6 +222,9 @@ def _nothing(dumps: Dumps) -> GraphdiffError:
         what = "Dynamo graphs but no output code" if seen.get("dynamo") else "no compiled graph"
         return GraphdiffError(f"the trace has {what}", where=dumps.folder,
                               fix="run with TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 (vLLM: VLLM_DISABLE_COMPILE_CACHE=1 too), backend inductor")
+    if seen.get("graphs"):
+        return GraphdiffError(f"{seen['graphs']} FX graphs and no output code: what is fused and where it rounds is not in them", where=dumps.folder,
+                              fix="vLLM's debug dumps stop before the kernels: set TORCH_TRACE=DIR beside VLLM_DEBUG_DUMP_PATH")
     if seen.get("binary"):
         return GraphdiffError(f"no output code in {seen['files']} files, {seen['binary']} of them binary (pickled cache entries are never opened)",
                               where=dumps.folder, fix="give the folder with Inductor's .py files, or dump with TORCH_TRACE")

@@ -13,7 +13,7 @@ def dumps_header(graph: DumpedGraph, recorded: Recorded, tokens: int, seed: int,
     """Only what the dump tells; what it does not is said. integers: names of its integer inputs, whose numbers are made up."""
     place = graph.place
     name = f"{place['file'].rsplit('/', 1)[-1]}:{place['function'].strip()}" if place else graph.name or "a graph without a name"
-    missing = ["weights and inputs"]
+    missing = ["weights and inputs", *recorded.not_captured]
     if not graph.torch:
         missing.append("the version of torch")
     if not graph.dynamo and not graph.post_grad:

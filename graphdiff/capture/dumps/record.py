@@ -10,7 +10,7 @@ from graphdiff.capture.dumps.graph import DumpedGraph
 from graphdiff.capture.dumps.signature import FORMATS, Signature, TensorArgument, signature_of
 from graphdiff.capture.dumps.standin import standin
 from graphdiff.capture.function import Recorded
-from graphdiff.capture.fx_sources import dotted_name
+from graphdiff.capture.fx_sources import dotted_name, is_wrapper
 from graphdiff.errors import GraphdiffError
 from graphdiff.lower.inductor import Input, SourcePosition, program_from_output_code
 from graphdiff.lower.inductor.output_code import OutputCode
@@ -21,6 +21,7 @@ PLACE = re.compile(r"^\s*# File: (?P<file>.+?):(?P<line>\d+) in [^,\n]+, code: ?
 NODE = re.compile(r'^\s*(?P<name>\w+)(?:: "[^"]*")? = ')
 PARAMETER = re.compile(r'(\w+) ?: "([^"]*)"')
 TYPE = re.compile(r"^(\w+)\[([^\]]*)\]")
+MODULE_PARTS = re.compile(r"(?:modules|parameters|buffers)_(.+?)(?=_modules_|_parameters_|_buffers_|_?$)")
 MAPPING = re.compile(r"^#   (\w+) => ([\w, ]+)$")
 
 
@@ -41,13 +42,16 @@ def record_dump(graph: DumpedGraph, *, tokens: int = 8, seed: int = 0) -> tuple[
         inputs.append(Input(name, standin(argument, place, seed), argument.dtype, argument.strides))
         if argument.dtype not in TORCH_FLOATS:
             integers.append(name)
-    program, bits = program_from_output_code(graph.text, inputs, name="output_code", sources=positions(graph))
+    unwritten: list[int] = []
+    program, bits = program_from_output_code(graph.text, inputs, name="output_code", sources=positions(graph), modules=modules_of(graph), unwritten=unwritten)
     if not program.outputs:
         raise GraphdiffError("this graph returns no floating-point tensor", where=graph.where, fix="choose another with --graph N")
     program.outputs[:] = _outputs(program, _returned(graph))
     device = graph.target or "a device that it does not name"
     mode = f"torch.compile, Inductor code for {device}{_part(graph)}, dumped by {graph.origin}"
-    return Recorded(program, bits, mode, graph.target, notes_on(graph, signature, integers), {"output_code": graph.text}), integers
+    missing = tuple(f"result {i}: memory that this graph hands out and something else writes" for i in unwritten)
+    notes = notes_on(graph, signature, integers)
+    return Recorded(program, bits, mode, graph.target, notes, {"output_code": graph.text}, missing), integers
 
 
 def _part(graph: DumpedGraph) -> str:
@@ -85,11 +89,15 @@ def _cleaned(source: str) -> str:
 
 
 def _as_written(source: str) -> str:
-    """`L['x']` -> x, `L['args'][0]` -> args[0], `L['self']._modules['lin']._parameters['weight']` -> lin.weight."""
+    """`L['x']` -> x, `L['args'][0]` -> args[0], `L['self']._modules['lin']._parameters['weight']` -> lin.weight, and the
+    same from the placeholder's name where the dump has no other (`l_self_modules_lin_parameters_weight_`)."""
     local = re.match(r"^L\['(\w+)'\]((?:\[[^\]]+\])*)$", source)
     if local:
         return local[1] + local[2]
-    if source.startswith("L_") and source.endswith("_") and "_modules_" not in source and "_parameters_" not in source:
+    parts = MODULE_PARTS.findall(source)
+    if parts and source[:2] in ("L_", "l_"):
+        return ".".join(parts)
+    if source.startswith("L_") and source.endswith("_"):
         return source[2:-1]
     return dotted_name(source) or source
 
@@ -114,12 +122,34 @@ def _positions(text: str) -> dict[str, SourcePosition]:
     for line in text.splitlines():
         match = PLACE.match(line)
         if match:
-            place = SourcePosition(file=match["file"][:400], line=int(match["line"][:9]), text=match["text"].strip()[:200])
+            wrapper = is_wrapper(match["file"])
+            place = None if wrapper else SourcePosition(file=match["file"][:400], line=int(match["line"][:9]), text=match["text"].strip()[:200])
             continue
         node = NODE.match(line)
         if node and place is not None:
             found[node["name"]] = place
     return found
+
+
+def modules_of(graph: DumpedGraph) -> dict[str, str]:
+    """By Dynamo node: the module whose parameter it reads. A dump tells no more of modules."""
+    found: dict[str, str] = {}
+    aliases: dict[str, str] = {}
+    for line in graph.dynamo.splitlines():
+        node = NODE.match(line)
+        if node is None:
+            continue
+        words = re.findall(r"\b\w+\b", line[node.end():].partition(";")[0])
+        module = next((m for w in words if (m := aliases.get(w) or _module_of(w))), "")
+        if module:
+            found[node["name"]] = module
+            if "_get_data_attr" in line or words == words[:1]:
+                aliases[node["name"]] = module
+    return found
+
+
+def _module_of(word: str) -> str:
+    return ".".join(MODULE_PARTS.findall(word)[:-1]) if word[:2] in ("L_", "l_") and "_parameters_" in word else ""
 
 
 # ---- results

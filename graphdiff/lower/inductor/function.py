@@ -35,10 +35,12 @@ def program_from_output_code(text: str, inputs: Sequence[Input | int], *, name: 
                              sources: Mapping[str, SourcePosition] | None = None,
                              modules: Mapping[str, str] | None = None,
                              kernel_sources: Mapping[str, Sequence[str]] | None = None,
-                             output_names: Sequence[str] = ()) -> tuple[Program, dict[int, np.ndarray]]:
+                             output_names: Sequence[str] = (),
+                             unwritten: list[int] | None = None) -> tuple[Program, dict[int, np.ndarray]]:
     """The program of `call(args)` for args in order (integers are symbolic sizes), and its leaves' bits.
 
-    Outputs are the float tensors it returns, named by output_names, else `output_0` ... by position.
+    Outputs are the float tensors it returns, named by output_names, else `output_0` ... by position. Memory that it
+    returns and never writes (attention's output, in an engine's piece) is an error, unless `unwritten` collects it.
     """
     builder = Builder()
     ctx = Context(builder, name, sources or {}, modules or {})
@@ -49,7 +51,9 @@ def program_from_output_code(text: str, inputs: Sequence[Input | int], *, name: 
             try:
                 builder.output(output_names[i] if i < len(output_names) else f"output_{i}", tensor.read())
             except IndexError as error:
-                raise GraphdiffError(f"output {i}: {error}", where=name) from None
+                if unwritten is None:
+                    raise GraphdiffError(f"output {i}: {error}", where=name) from None
+                unwritten.append(i)
     return builder.program, builder.leaf_bits
 
 
