@@ -9,7 +9,7 @@ LOW = r"(?:bf16x2|bf16|f16x2|f16|e4m3x2|e5m2x2)"
 CONVERT = re.compile(rf"cvt\.rn(?:\.\w+)*?\.({LOW})\.f32$")
 NATIVE = re.compile(rf"(?:add|mul|sub|fma)(?:\.(?!f32)\w+)*?\.({LOW})$")
 """Not fma.rn.f32.bf16 (sm_100), which reads low numbers and gives FP32."""
-INSTRUCTION = re.compile(r"^\s*(?:@!?%?\w+\s+)?([a-z][a-z0-9_.]*)\s+(.*?);")
+INSTRUCTION = re.compile(r"[\s{]*(?:@!?%?\w+\s+)?([a-z][a-z0-9_.]*)\s+(.*)")
 SASS_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)\s*(.*?);")
 SASS_CONVERT = re.compile(r"F2FP(?:\.\w+)*")
 SASS_NATIVE = re.compile(r"(?:HADD2|HMUL2|HFMA2)(?:\.\w+)*")
@@ -19,8 +19,8 @@ LITERAL = re.compile(r"0[fFdDxX][0-9a-fA-F]+$|-?\d+$")
 def ptx_rounds(ptx: str) -> Counter[str]:
     """instruction -> elements that it rounds, over the text: a packed one counts two unless one of them is a constant."""
     found: Counter[str] = Counter()
-    for line in ptx.splitlines():
-        match = INSTRUCTION.match(line)
+    for statement in (s for line in ptx.splitlines() for s in line.split("//")[0].split(";")):
+        match = INSTRUCTION.match(statement)
         if match is None:
             continue
         name, operands = match[1], [o.strip() for o in match[2].split(",")]
