@@ -67,6 +67,7 @@ def function_header(spec: str, seed: int, recorded: Recorded) -> CaptureInfo:
 
     file, _, name = spec.rpartition(":")
     kernels = [KernelInfo(name=k, code=code, kind="triton") for code, text in recorded.sources.items() for k in _KERNEL.findall(text)]
+    kernels += [KernelInfo(name=k, code=code, kind="c++") for code, text in recorded.sources.items() for k in _CPP_KERNEL.findall(text)]
     return CaptureInfo(
         kind="function", model=ModelInfo(name=f"{file.rsplit('/', 1)[-1]}:{name}"), versions={"torch": str(torch.__version__)},
         mode=recorded.mode, target=recorded.target, probe=ProbeTokens(seed=seed), outputs=[o.name for o in recorded.program.outputs],
