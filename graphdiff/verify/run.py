@@ -49,7 +49,7 @@ def verify_patch(folder: Path, model: Any, engine: Capture, compare: Callable[[C
     found.checks.append(rounding.check_matched(before, after))
     complete = set(chosen) == set(manifest["parts"]) and not manifest["uncovered"]
     progress("evaluating both programs")
-    found.checks.append(rounding.check_bits(engine, patched, original, complete))
+    found.checks.append(rounding.check_bits(engine, patched, original, (before, after), complete))
     progress("checking gradients")
     found.checks += _trained(package, manifest, chosen, model, attn, apply, probe.tokens)
     return found
