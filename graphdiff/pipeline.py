@@ -236,13 +236,14 @@ def dumps_capture(folder: Path, *, graph: int | None = None, tokens: int = 8, se
     from graphdiff.probe import probe
     from graphdiff.store import Capture
 
-    chosen = pick(read_dumps(Path(folder), any_torch=any_torch), graph)
+    found = read_dumps(Path(folder), any_torch=any_torch)
+    chosen = pick(found, graph)
     progress(f"evaluating {chosen.title()}")
     with np.errstate(all="ignore"):
         recorded, integers = record_dump(chosen, tokens=tokens, seed=seed)
         data = probe(recorded.program, recorded.bits, static_rule=False, pin_anchors=False)
     recorded.program.data.update(recorded.bits)
-    return Capture(dumps_header(chosen, recorded, tokens, seed, integers), recorded.program, data, recorded.sources)
+    return Capture(dumps_header(chosen, recorded, tokens, seed, integers, found.missing), recorded.program, data, recorded.sources)
 
 
 def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False, target: str = "cuda:90", training: bool = False,

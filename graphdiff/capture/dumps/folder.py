@@ -72,7 +72,10 @@ def _files(path: Path) -> Iterator[Path]:
 def _read(file: Path, dumps: Dumps) -> bytes:
     dumps.seen["files"] = dumps.seen.get("files", 0) + 1
     try:
-        if file.suffix not in SUFFIXES or file.stat().st_size > LARGEST_FILE:
+        if file.suffix not in SUFFIXES:
+            return b""
+        if file.stat().st_size > LARGEST_FILE:
+            dumps.missing.append(f"{file.name}: larger than {LARGEST_FILE >> 20} MiB, not read")
             return b""
         with file.open("rb") as stream:
             head = stream.read(4096)
@@ -124,6 +127,7 @@ def _add_trace(text: str, where: str, dumps: Dumps) -> None:
     dumps.seen["traces"] = dumps.seen.get("traces", 0) + 1
     if trace.cut:
         dumps.seen["cut"] = dumps.seen.get("cut", 0) + 1
+        dumps.missing.append(f"what followed in {where}: the trace is cut at its end")
     latest: dict[tuple[str, tuple], Event] = {}
     last: dict[str, Event] = {}
     torch, sources = "", {}

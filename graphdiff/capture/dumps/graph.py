@@ -92,12 +92,12 @@ class DumpedGraph:
 
 @dataclass
 class Dumps:
-    """All graphs of a folder, and what was seen besides."""
+    """All graphs of a folder, what was seen besides (counts), and what could not be read."""
 
     folder: str
     graphs: list[DumpedGraph] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
 
 def pick(dumps: Dumps, number: int | None) -> DumpedGraph:

@@ -9,11 +9,15 @@ from graphdiff.capture.function import Recorded
 from graphdiff.store import CaptureInfo, KernelInfo, ModelInfo, ProbeTokens
 
 
-def dumps_header(graph: DumpedGraph, recorded: Recorded, tokens: int, seed: int, integers: Sequence[str] = ()) -> CaptureInfo:
-    """Only what the dump tells; what it does not is said. integers: names of its integer inputs, whose numbers are made up."""
+def dumps_header(graph: DumpedGraph, recorded: Recorded, tokens: int, seed: int, integers: Sequence[str] = (), missing: Sequence[str] = (),
+                 ) -> CaptureInfo:
+    """Only what the dump tells; what it does not is said.
+
+    integers: names of its integer inputs, whose numbers are made up. missing: what could not be read of the folder.
+    """
     place = graph.place
     name = f"{place['file'].rsplit('/', 1)[-1]}:{place['function'].strip()}" if place else graph.name or "a graph without a name"
-    missing = ["weights and inputs", *recorded.not_captured]
+    missing = ["weights and inputs", *recorded.not_captured, *missing]
     if not graph.torch:
         missing.append("the version of torch")
     if not graph.dynamo and not graph.post_grad:

@@ -30,7 +30,7 @@ def record_dump(graph: DumpedGraph, *, tokens: int = 8, seed: int = 0) -> tuple[
 
     Raises GraphdiffError for what has no lowering.
     """
-    signature = signature_of(graph.text, tokens, graph.where)
+    signature = signature_of(graph.text, tokens, graph.where, graph.post_grad)
     names = argument_names(graph, signature)
     inputs: list[Input | int] = []
     integers = []

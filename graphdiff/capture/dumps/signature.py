@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphdiff.errors import GraphdiffError
 from graphdiff.lower.inductor.values import TORCH_FLOATS, TORCH_INTS
 
 PLACEHOLDER = re.compile(r'%(\w+) : (?:Tensor|\w+) "(\w+)\[([^\]"]*)\](?:\[([^\]"]*)\])?[^"]*" = PlaceHolder')
+HEADER = re.compile(r"^.*def forward\(self, (.*)\):", re.MULTILINE)
+PARAMETER = re.compile(r'(\w+) ?: "(\w+)\[([^\]"]*)\](?:\[([^\]"]*)\])?[^"]*"')
 FORMATS = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "i64": "int64", "i32": "int32",
            "i16": "int16", "i8": "int8", "u8": "uint8", "b8": "bool"}
 FACTORS = frozenset({"extern_kernels.mm", "extern_kernels.bmm", "extern_kernels.addmm", "extern_kernels.bias_addmm"})
@@ -38,10 +40,12 @@ class Signature:
     symbols: dict[str, int]
 
 
-def signature_of(text: str, tokens: int, where: str) -> Signature:
+def signature_of(text: str, tokens: int, where: str, post_grad: str = "") -> Signature:
     """What call() takes, symbolic sizes taken as `tokens`, further ones as one more each.
 
-    Raises GraphdiffError if the text does not tell, or claims too much.
+    post_grad: the readable ATen graph, whose placeholders tell sizes too. Where nothing tells which sizes of a tensor
+    are symbolic, all symbols take the values that the code's own example inputs have.
+    Raises GraphdiffError if the text does not tell what an argument is, or claims too much.
     """
     tree = ast.parse(text)
     functions = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}
@@ -49,19 +53,19 @@ def signature_of(text: str, tokens: int, where: str) -> Signature:
     for node in ast.walk(functions["call"]):  # s72 = arg1_1
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and isinstance(node.targets[0], ast.Name) and node.value.id in names:
             symbols[node.targets[0].id] = node.value.id
+    examples = _examples(functions)
+    hints = {symbol: size for symbol, argument in symbols.items() if isinstance(size := examples.get(argument), int)}
     sizes = {symbol: tokens + i for i, symbol in enumerate(symbols)}
-    layouts, formats, hints = _asserted(functions, sizes), _formats(functions, text), {}
-    for name in names:
-        if name in formats and isinstance(formats[name], int):
-            hints[name] = formats[name]
+    kinds = _kinds(names, functions, sizes, text, post_grad, examples, hints)
+    if kinds is None:
+        sizes = {**sizes, **hints}
+        kinds = _kinds(names, functions, sizes, text, post_grad, examples, {}) or {}
     bound = {argument: sizes[symbol] for symbol, argument in symbols.items()}
     factors = _factors(tree)
     arguments: list[TensorArgument | int] = []
     for name in names:
-        if name in bound or name in hints:
-            arguments.append(bound.get(name, hints.get(name, 0)))
-            continue
-        arguments.append(_tensor(name, layouts, formats, factors, where))
+        number = bound.get(name, examples.get(name))
+        arguments.append(number if isinstance(number, int) else _tensor(name, kinds, factors, where))
     _check_size([a for a in arguments if isinstance(a, TensorArgument)], tree, sizes, where)
     return Signature(tuple(arguments), sizes)
 
@@ -75,17 +79,46 @@ def _names(call: ast.FunctionDef) -> list[str]:
     return []
 
 
-def _tensor(name: str, layouts: Mapping, formats: Mapping, factors: set[str], where: str) -> TensorArgument:
-    if name not in formats:
+def _tensor(name: str, kinds: Mapping[str, tuple], factors: set[str], where: str) -> TensorArgument:
+    if name not in kinds:
         raise GraphdiffError(f"the code does not tell what {name} is (no get_args, no placeholder)", where=where,
                              fix="dump with torch's own code comments on, or capture the function itself")
-    dtype, shape, strides = formats[name]
-    shape, strides = layouts.get(name, (shape, strides))
+    dtype, shape, strides = kinds[name]
     if dtype not in TORCH_FLOATS | TORCH_INTS:
         raise GraphdiffError(f"the input {name} is {dtype}, of which no stand-in can be made", where=where, fix="choose another graph")
-    if shape is None:
-        raise GraphdiffError(f"the sizes of {name} are symbolic, and nothing tells them", where=where, fix="dump with size asserts on")
     return TensorArgument(name, shape, strides, dtype, shape[-1] if name in factors and len(shape) > 1 else 1)
+
+
+def _kinds(names: Sequence[str], functions: Mapping, sizes: Mapping[str, int], text: str, post_grad: str, examples: Mapping, hints: Mapping[str, int],
+           ) -> dict[str, tuple] | None:
+    """(format, shape, strides) of each tensor; None if one may have a symbolic size and nothing tells.
+
+    An example's sizes are taken as they are if no symbol's hint is among them.
+    """
+    layouts, told, found = _asserted(functions, sizes), _told(text, post_grad, sizes), {}
+    for name in names:
+        example = examples.get(name)
+        if isinstance(example, int):
+            continue
+        dtype = (told.get(name) or example or (None,))[0]
+        layout = layouts.get(name) or (told[name][1:] if name in told and None not in told[name] else None)
+        if layout is None and example is not None and None not in example:
+            if any(n == h for n in example[1] for h in hints.values()):
+                return None
+            layout = example[1:]
+        if dtype is not None and layout is not None:
+            found[name] = (dtype, *layout)
+    return found
+
+
+def _told(text: str, post_grad: str, sizes: Mapping[str, int]) -> dict[str, tuple]:
+    """(format, shape, strides) as the kernels' comments and the ATen graph's placeholders tell; None for what they do not."""
+    header = HEADER.search(post_grad)
+    found: dict[str, tuple] = {}
+    for name, short, shape, strides in [*PARAMETER.findall(header[1] if header else ""), *PLACEHOLDER.findall(text)]:
+        if short in FORMATS:
+            found.setdefault(name, (FORMATS[short], _numbers(shape, sizes), _numbers(strides, sizes)))
+    return found
 
 
 def _asserted(functions: Mapping[str, ast.FunctionDef], sizes: Mapping[str, int]) -> dict[str, tuple]:
@@ -100,13 +133,9 @@ def _asserted(functions: Mapping[str, ast.FunctionDef], sizes: Mapping[str, int]
     return found
 
 
-def _formats(functions: Mapping[str, ast.FunctionDef], text: str) -> dict[str, int | tuple]:
-    """By argument: a size's number, or (format, shape, strides), from get_args and the kernels' comments."""
+def _examples(functions: Mapping[str, ast.FunctionDef]) -> dict[str, int | tuple]:
+    """By argument: a size's number, or (format, shape, strides), from get_args."""
     found: dict[str, int | tuple] = {}
-    for name, short, shape, strides in PLACEHOLDER.findall(text):
-        numbers = tuple(_numbers(s) for s in (shape, strides))
-        if short in FORMATS:
-            found.setdefault(name, (FORMATS[short], *(numbers if None not in numbers else (None, None))))
     for function in (functions.get("benchmark_compiled_module"), functions.get("get_args")):
         for s in function.body if function else ():
             if not isinstance(s, ast.Assign) or not isinstance(s.targets[0], ast.Name):
@@ -114,16 +143,19 @@ def _formats(functions: Mapping[str, ast.FunctionDef], text: str) -> dict[str, i
             number = _integer(s.value, {})
             if number is not None:
                 found[s.targets[0].id] = number
-            elif isinstance(s.value, ast.Call) and ast.unparse(s.value.func) == "rand_strided":
+            elif isinstance(s.value, ast.Call) and ast.unparse(s.value.func) == "rand_strided" and len(s.value.args) >= 2:
                 dtype = next((ast.unparse(k.value).removeprefix("torch.") for k in s.value.keywords if k.arg == "dtype"), "")
                 shape, strides = (_integers(a, {}) for a in s.value.args[:2])
                 found[s.targets[0].id] = (dtype, shape, strides)
     return found
 
 
-def _numbers(text: str) -> tuple[int, ...] | None:
-    parts = [p.strip() for p in text.split(",") if p.strip()]
-    return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else None
+def _numbers(text: str, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    """`s72, 4, 64`"""
+    try:
+        return _integers(ast.parse(f"({text},)" if text.strip() else "()", mode="eval").body, sizes)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _factors(tree: ast.Module) -> set[str]:
