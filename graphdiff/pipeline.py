@@ -180,8 +180,11 @@ def _write_native(raw: Any, request: Any, tokens: list[int], positions: list[int
 
 def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str = "sdpa",
                          autocast: str | None = None, checkpointing: bool = False, keep_weights: bool = False,
-                         compile: bool = False, progress: Say = _quiet) -> None:
-    """Run the training forward of transformers and write what it did; `compile`: as torch.compile makes it here."""
+                         compile: bool = False, target: str = "native", progress: Say = _quiet) -> None:
+    """Run the training forward of transformers and write what it did.
+
+    compile: as torch.compile makes it for `target`, `native` (this machine) or `cuda:90` (no GPU needed).
+    """
     from graphdiff.capture.header import training_header
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.probe_tokens import probe_tokens
@@ -194,10 +197,16 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
     progress(f"running the training forward of {reference.name}")
     if compile:
         from graphdiff.capture.transformers_compiled import record_compiled_training
+        from graphdiff.capture.transformers_cuda import record_cuda_training
 
         if checkpointing:
             raise GraphdiffError("a compiled forward with checkpointing is not captured", where="--compile --checkpointing", fix="leave one out")
-        recorded = record_compiled_training(reference, ids, positions, attn=attn, autocast=autocast)
+        if target == "native":
+            recorded = record_compiled_training(reference, ids, positions, attn=attn, autocast=autocast)
+        elif autocast:
+            raise GraphdiffError(f"compiled training for {target} is not captured under autocast", where="--autocast", fix="leave it out, or use --target native")
+        else:
+            recorded = record_cuda_training(reference, ids, positions, target, attn=attn)
     else:
         recorded = record_training(reference, ids, positions, attn=attn, autocast=autocast, checkpointing=checkpointing)
     progress("probing")

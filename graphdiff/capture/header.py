@@ -26,7 +26,8 @@ def training_header(model: ModelRef, recorded: TrainingCapture, tokens: list[int
     return CaptureInfo(
         kind="transformers", model=ModelInfo(name=model.name, config=model.config, fingerprint=model.fingerprint, layers=model.layers),
         versions=recorded.versions, mode=recorded.mode, target=recorded.target, probe=ProbeTokens(tokens=tokens, positions=positions),
-        kernels=[KernelInfo(name=name, code=code, kind="c++") for code, text in recorded.sources.items() for name in _CPP_KERNEL.findall(text)],
+        kernels=[KernelInfo(name=name, code=code, kind=kind) for code, text in recorded.sources.items()
+                 for kind, pattern in (("c++", _CPP_KERNEL), ("triton", _KERNEL)) for name in pattern.findall(text)],
         outputs=[o.name for o in recorded.builder.program.outputs], not_captured=list(NOT_CAPTURED),
         differences=_synthetic(model.synthetic, model.layers), notes=list(notes_on(recorded.random_ops, recorded.opaque_ops)))
 

@@ -85,8 +85,14 @@ def transformers(
         bool, typer.Option("--checkpointing", help="Run with activation checkpointing, as training does.")
     ] = False,
     compile: Annotated[
-        bool, typer.Option("--compile", help="Record what torch.compile makes of the forward on this machine.")
+        bool, typer.Option("--compile", help="Record what torch.compile makes of the forward, with gradients.")
     ] = False,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="TARGET", help="With --compile: native (this machine) or cuda:90 (no GPU needed, eager attention)."
+        ),
+    ] = "native",
     keep_weights: KeepWeights = False,
 ) -> None:
     """Run the training forward of transformers and record it.
@@ -108,6 +114,7 @@ def transformers(
             autocast=autocast.value if autocast else None,
             checkpointing=checkpointing,
             compile=compile,
+            target=target,
             keep_weights=keep_weights,
             progress=say,
         )

@@ -1,0 +1,76 @@
+"""The training forward of a transformers model as torch.compile's Inductor makes it for CUDA, with no GPU.
+
+The forward of a graph with a backward: what is saved for the backward and used again is rounded, so it is another
+schedule than compiled inference. AOTAutograd traces on the CPU (no autograd runs on a device that is not there).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphdiff.capture.models import ModelRef
+from graphdiff.capture.transformers import TrainingCapture, load_model
+from graphdiff.errors import GraphdiffError
+
+
+def record_cuda_training(model: ModelRef, tokens: list[int], positions: list[int], target: str, *, attn: str = "eager",
+                         prepare: Any = None) -> TrainingCapture:
+    """Trace the base model with gradients, let Inductor write its forward for `target`, lower that on the probe.
+
+    Raises GraphdiffError if it does not compile as one graph, or has a construct with no lowering.
+    """
+    import torch
+    import transformers
+
+    from graphdiff.capture.inductor import cuda_code_for_function
+
+    if attn != "eager":
+        raise GraphdiffError(f"compiled training for {target} is captured with eager attention only", where=f"--attn {attn}",
+                             fix="leave --attn out: fused attention is traced on the CPU, as another op than on CUDA")
+    causal = load_model(model, attn=attn, autocast=None)
+    if prepare is not None:
+        prepare(causal)
+    base = causal.base_model
+    prefix = next(name for name, module in causal.named_modules() if module is base)
+
+    class Forward(torch.nn.Module):
+        """The base model, called with what the probe gives; its parameters keep their names."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            setattr(self, prefix, base)
+
+        def forward(self, ids: Any, places: Any) -> Any:
+            return getattr(self, prefix)(input_ids=ids, position_ids=places, use_cache=False).last_hidden_state
+
+    inputs = torch.tensor([tokens]), torch.tensor([positions])
+    code = cuda_code_for_function(Forward(), inputs, target, training=True)
+    builder = _lowered(code, inputs)
+    versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
+    mode = f"torch.compile with gradients, Inductor code for {target}, forward, attention {attn}"
+    return TrainingCapture(builder, versions, [], [], mode, target, {"forward": code.text})
+
+
+def _lowered(code: Any, inputs: tuple[Any, Any]) -> Any:
+    from graphdiff.lower.aten import is_float, raw_bits
+    from graphdiff.lower.inductor.context import Context, SourcePosition
+    from graphdiff.lower.inductor.function import Input, argument
+    from graphdiff.lower.inductor.output_code import Call, OutputCode
+    from graphdiff.program import Builder
+
+    builder, arguments = Builder(), []
+    sources = {name: SourcePosition(file=file, line=line) for name, (file, line) in code.sources.items()}
+    for item in code.inputs:
+        value = inputs[item.argument] if item.argument is not None else item.value
+        if item.kind == "size":
+            arguments.append(int(value))
+            continue
+        dense = value.detach().contiguous()
+        raw = raw_bits(dense) if is_float(dense) else dense.numpy()
+        dtype = str(value.dtype).removeprefix("torch.")
+        arguments.append(argument(builder, Input(item.parameter or item.name, raw, dtype, tuple(value.stride()), item.argument == 0)))
+    context = Context(builder, "forward", sources, code.modules)
+    returned = Call(context, OutputCode(code.text, "forward", code.kernel_sources)).run(arguments)
+    (result,) = [o for o in code.outputs if o.kind == "output"]
+    builder.output("hidden_states", returned[result.position].read())
+    return builder
