@@ -73,7 +73,7 @@ def record_training(model: ModelRef, tokens: list[int], positions: list[int], *,
     recorder.announce(places, "positions", dynamic=False)
     # The names vLLM and the checkpoint use: `model.layers...`, whatever the wrapper calls its base.
     prefix = next(name for name, module in causal.named_modules() if module is base)
-    with module_paths(base, prefix, recorder.module_stack), torch.enable_grad(), _autocast(autocast), recorder:
+    with module_paths(base, prefix, recorder.module_stack), torch.enable_grad(), autocast_context(autocast), recorder:
         hidden = base(input_ids=ids, position_ids=places, use_cache=False).last_hidden_state
     if hidden.grad_fn is None:
         raise GraphdiffError("the forward ran without gradients", where=model.name, fix="a model with no trainable parameter is not training")
@@ -107,7 +107,8 @@ def module_paths(base: Any, prefix: str, stack: list[str]) -> Iterator[None]:
         stack.clear()
 
 
-def _autocast(dtype: str | None) -> contextlib.AbstractContextManager:
+def autocast_context(dtype: str | None) -> contextlib.AbstractContextManager:
+    """CPU autocast to a dtype by name, or nothing."""
     import torch
 
     if dtype is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphdiff.capture.models import ModelRef
-from graphdiff.capture.transformers import TrainingCapture, load_model
+from graphdiff.capture.transformers import TrainingCapture, autocast_context, load_model
 from graphdiff.errors import GraphdiffError
 
 
@@ -22,8 +22,7 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     import torch
     import transformers
 
-    from graphdiff.capture.inductor.native import watched_graph
-    from graphdiff.capture.transformers import _autocast
+    from graphdiff.capture.inductor.native import compile_by_inductor, watched_graph
 
     causal = load_model(model, attn=attn, autocast=autocast)
     if prepare is not None:
@@ -34,9 +33,7 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     results: list[Any] = []
 
     def backend(graph: Any, inputs: list[Any]) -> Any:
-        from torch._inductor.compile_fx import compile_fx
-
-        seen.append((graph, list(inputs), watched_graph(graph, lambda: compile_fx(graph, inputs), False)))
+        seen.append((graph, list(inputs), watched_graph(graph, lambda: compile_by_inductor(graph, inputs), False)))
 
         def run(*args: Any) -> Any:
             results[:] = graph.forward(*args)
@@ -47,7 +44,7 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     ids, places = torch.tensor([tokens]), torch.tensor([positions])
     torch._dynamo.reset()
     try:
-        with torch.enable_grad(), _autocast(autocast):
+        with torch.enable_grad(), autocast_context(autocast):
             compiled = torch.compile(base, backend=backend, fullgraph=True, dynamic=False)
             hidden = compiled(input_ids=ids, position_ids=places, use_cache=False).last_hidden_state
     except torch._dynamo.exc.Unsupported as error:

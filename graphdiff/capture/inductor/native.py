@@ -57,6 +57,13 @@ def watched_graph(graph: Any, compile_graph: Callable[[], Any], run: bool) -> Wa
     return backend().watched_graph(graph, compile_graph, run)
 
 
+def compile_by_inductor(graph: Any, inputs: Sequence[Any]) -> Any:
+    """What torch.compile's default backend does with Dynamo's `graph`."""
+    from graphdiff.capture.inductor.versions import backend
+
+    return backend().compile_by_inductor(graph, inputs)
+
+
 def native_code_for_function(fn: Callable[..., Any], inputs: Sequence[Any], *, config_patches: dict[str, Any] | None = None,
                              run: bool = False) -> NativeCode:
     """Inductor's native code for `fn(*inputs)` under no_grad. With `run` it is compiled for real and run once."""

@@ -345,3 +345,10 @@ def _backward_code(graph: WrittenGraph, target: Target, origins: dict[str, Any])
 
 def _name(fn: Callable[..., Any]) -> str:
     return getattr(fn, "__qualname__", type(fn).__name__)
+
+
+def compile_by_inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    """torch._inductor.compile_fx, the default backend's way in."""
+    from torch._inductor.compile_fx import compile_fx
+
+    return compile_fx(graph, list(inputs))
