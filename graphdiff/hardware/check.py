@@ -17,7 +17,7 @@ from graphdiff.errors import GraphdiffError
 from graphdiff.hardware.compile import ASSEMBLERS, Made, compiled
 from graphdiff.hardware.grammar import Refused
 from graphdiff.hardware.kernel import Kernel, Place, groups, job, places, read_kernel
-from graphdiff.hardware.machine import ptx_rounds, resources, sass_rounds
+from graphdiff.hardware.machine import ptx_rounds, resources, sass_fused, sass_rounds
 from graphdiff.lower.inductor.output_code import OutputCode
 from graphdiff.program import Program
 from graphdiff.report.model import MachineKernel, MachineRounding
@@ -133,9 +133,9 @@ def check_kernel(kernel: Kernel, into: MachineKernel, said: Stated | None, capab
 
 def _measured(kernel: Kernel, into: MachineKernel, found: list[list[Place]], said: Stated | None, capability: int, whole: bool, seconds: float) -> bool:
     """True if the verdict is final."""
-    jobs = [job(kernel, whole=whole, sass=True), job(kernel, [], whole=whole)]
+    jobs = [job(kernel, whole=whole, sass=True), job(kernel, [], whole=whole, sass=True)]
     alone = found if len(found) > 1 else []
-    made = compiled([*jobs, *(job(kernel, g, whole=whole) for g in alone)], capability, seconds=seconds)
+    made = compiled([*jobs, *(job(kernel, g, whole=whole, sass=True) for g in alone)], capability, seconds=seconds)
     if error := next((m.error for m in made if m.error), ""):
         into.verdict, into.reason = "not checked", error
         return True
@@ -150,8 +150,10 @@ def _measured(kernel: Kernel, into: MachineKernel, found: list[list[Place]], sai
         return whole
     assembled = sum(into.sass.values())
     if everything == sum(single):
-        packed = any(not k.startswith("F2FP") for k in into.sass)  # one half of a packed instruction may be unused
-        if assembled < everything or assembled > everything and not packed:
+        if sass_fused(made[0].sass) and not any(name.startswith("fma") for name in into.ptx):
+            into.reason = "ptxas contracts a product and a sum in a 16-bit format, which may delete the product's rounding"
+            return whole
+        if assembled != everything and not _assembled_adds_up(made, into):
             into.reason = f"PTX rounds {everything} elements per thread, SASS {assembled}"
             return whole
         into.verdict = "agrees"
@@ -160,6 +162,15 @@ def _measured(kernel: Kernel, into: MachineKernel, found: list[list[Place]], sai
         into.reason = f"together the roundings take {everything} elements per thread, one by one {sum(single)}"
         return whole
     return _deleted(kernel, into, found, everything, capability, whole, seconds)
+
+
+def _assembled_adds_up(made: list[Made], into: MachineKernel) -> bool:
+    """Whether SASS takes as much for all roundings as for each alone. It counts arithmetic of pairs of which PTX, and
+    the program, may use one half only; conversions have no such doubt."""
+    if all(name.startswith("F2FP") for name in into.sass):
+        return False
+    together, none, *single = (sum(sass_rounds(m.sass).values()) for m in made)
+    return together > 0 and none == 0 and (not single or together == sum(single))
 
 
 def _count(made: Made) -> int:

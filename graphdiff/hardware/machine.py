@@ -11,7 +11,8 @@ NATIVE = re.compile(rf"(?:add|mul|sub|fma)(?:\.(?!f32)\w+)*?\.({LOW})$")
 """Not fma.rn.f32.bf16 (sm_100), which reads low numbers and gives FP32."""
 INSTRUCTION = re.compile(r"[\s{]*(?:@!?%?\w+\s+)?([a-z][a-z0-9_.]*)\s+(.*)")
 SASS_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)\s*(.*?);")
-SASS_CONVERT = re.compile(r"F2FP(?:\.\w+)*")
+SASS_CONVERT = re.compile(r"F2FP(?:\.\w+)*\.PACK_AB")
+"""F2FP.BF16.F32.PACK_AB, on sm_80 F2FP.BF16.PACK_AB; UNPACK only widens."""
 SASS_NATIVE = re.compile(r"(?:HADD2|HMUL2|HFMA2)(?:\.\w+)*")
 LITERAL = re.compile(r"0[fFdDxX][0-9a-fA-F]+$|-?\d+$")
 
@@ -39,10 +40,21 @@ def sass_rounds(sass: str) -> Counter[str]:
         if match is None:
             continue
         name, operands = match[1], [o.strip().lstrip("-") for o in match[2].split(",")]
-        if SASS_CONVERT.fullmatch(name) and ".F32" in name:
+        if SASS_CONVERT.match(name):
             found[name] += 2 - any(o.split(".")[0] == "RZ" for o in operands[1:3])
         elif SASS_NATIVE.fullmatch(name) and not any(o.split(".")[0] == "RZ" for o in operands[1:3]):
             found[name] += 1 if any("H0_H0" in o or "H1_H1" in o for o in operands[:1]) else 2
+    return found
+
+
+def sass_fused(sass: str) -> int:
+    """Instructions that multiply and add in a low format: HFMA2, unless by 1 or with 0."""
+    found = 0
+    for line in sass.splitlines():
+        match = SASS_INSTRUCTION.match(line)
+        if match and match[1].startswith("HFMA2") and ".F32" not in match[1]:
+            operands = [o.strip().lstrip("-") for o in match[2].split(",")]
+            found += not any(o.split(".")[0] == "RZ" or o == "1" for o in operands[1:])
     return found
 
 

@@ -1,6 +1,6 @@
 """Counting in PTX and SASS."""
 
-from graphdiff.hardware.machine import ptx_rounds, resources, sass_rounds
+from graphdiff.hardware.machine import ptx_rounds, resources, sass_fused, sass_rounds
 
 
 def test_ptx():
@@ -33,7 +33,16 @@ def test_sass():
         /*05b0*/                   HADD2.F32 R2, -RZ, R25.H0_H0 ;                  /* 0x0000001902027230 */
         /*05c0*/                   FFMA R2, R2, R25, R3 ;                  /* 0x0000001902027230 */
 """
+    assert sass_rounds("        /*0560*/                   F2FP.BF16.PACK_AB R2, R26, R27 ;        /* 0x1 */") == {"F2FP.BF16.PACK_AB": 2}
+    assert not sass_rounds("        /*0560*/                   F2FP.F16.E4M3.UNPACK_B R2, R26 ;        /* 0x1 */")
     assert sass_rounds(text) == {"F2FP.BF16.F32.PACK_AB": 3, "HFMA2.MMA.BF16_V2": 2, "HADD2.BF16_V2": 2}
+
+
+def test_products_and_sums_in_one():
+    one, line = "        /*0580*/                   {} ;         /* 0x3f803f8005057835 */", "HFMA2.BF16_V2 R5, R5, R6, R0"
+    assert sass_fused(one.format(line)) == 1
+    for other in ("HFMA2.MMA.BF16_V2 R5, R5, 1, 1, R0", "HFMA2.BF16_V2 R2, R26, R27, -RZ", "HMUL2.BF16_V2 R4, R4, R19"):
+        assert sass_fused(one.format(other)) == 0
 
 
 def test_resources():

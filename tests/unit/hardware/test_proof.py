@@ -7,7 +7,7 @@ from hardware_kernels import BODY, MIDDLE, checked, output_code
 
 from graphdiff import pipeline
 from graphdiff.errors import GraphdiffError
-from graphdiff.hardware.check import FIX, Stated, capability_of, check_kernel, stated
+from graphdiff.hardware.check import FIX, Stated, capability_of, check_capture, check_kernel, stated
 from graphdiff.hardware.compile import HEADER, Job, compiled
 from graphdiff.hardware.kernel import read_kernel
 from graphdiff.hardware.machine import ptx_rounds
@@ -28,6 +28,13 @@ def test_every_kernel_of_an_engine_agrees(model):
     assert all(k.spills == 0 and k.stack == 0 and 16 <= k.registers <= 128 for k in made)
     states = [r.state for k in made for r in k.roundings]
     assert states.count("copy") == 1 and set(states) == {"copy", "there"}  # the embedding's rows are moved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:100"])
+def test_other_targets(target):
+    made = check_capture(read_capture(FIXTURES / "qwen3-8b-base" / "vllm.capture"), target=target)
+    assert {(k.verdict, k.reason, k.target, k.spills) for k in made} == {("agrees", "", target, 0)}
 
 
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100"])
