@@ -239,16 +239,19 @@ def capture_dumps(folder: Path, output: Path, *, graph: int | None = None, token
 
 def dumps_capture(folder: Path, *, graph: int | None = None, tokens: int = 8, seed: int = 0, any_torch: bool = False, progress: Say = _quiet) -> Capture:
     """As `capture_dumps`, in memory."""
+    import warnings
+
     import numpy as np
 
     from graphdiff.capture.dumps import dumps_header, pick, read_dumps, record_dump
     from graphdiff.probe import probe
     from graphdiff.store import Capture
 
-    found = read_dumps(Path(folder), any_torch=any_torch)
-    chosen = pick(found, graph)
-    progress(f"evaluating {chosen.title()}")
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # of damaged text, which is refused
+        found = read_dumps(Path(folder), any_torch=any_torch)
+        chosen = pick(found, graph)
+        progress(f"evaluating {chosen.title()}")
         recorded, integers = record_dump(chosen, tokens=tokens, seed=seed)
         data = probe(recorded.program, recorded.bits, static_rule=False, pin_anchors=False)
     recorded.program.data.update(recorded.bits)

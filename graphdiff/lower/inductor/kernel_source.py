@@ -35,7 +35,16 @@ class KernelSource:
 
 
 def parse_kernel(name: str, source: str, shift: int = 0, origin: tuple[str, ...] = ()) -> KernelSource:
-    """Raises GraphdiffError for a kernel kind without lowering (templates, cooperative reductions, user kernels)."""
+    """Raises GraphdiffError for a kernel kind without lowering (templates, cooperative reductions, user kernels), and
+    for text that is cut or changed."""
+    try:
+        return _parsed(name, source, shift, origin)
+    except SyntaxError as error:
+        raise GraphdiffError(f"the kernel's text is no Python: {error.msg}", where=f"kernel {name} line {shift + (error.lineno or 1)}",
+                             fix="give Inductor's output code whole, as it was written") from None
+
+
+def _parsed(name: str, source: str, shift: int, origin: tuple[str, ...]) -> KernelSource:
     functions = [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)]
     main = next((f for f in functions if f.name == name), functions[-1] if functions else None)
     where = f"kernel {name} line {shift + (main.lineno if main else 1)}"

@@ -1,5 +1,6 @@
 """`capture dumps` on what torch really wrote (fixtures/dumps, made by tools/make_dump_fixtures.py), with no torch."""
 
+import random
 import shutil
 import subprocess
 import sys
@@ -204,6 +205,23 @@ def test_the_command(tmp_path):
 def test_no_torch_is_imported():
     code = f"import sys; from pathlib import Path; from graphdiff.pipeline import dumps_capture; dumps_capture(Path({str(DUMPS / 'inference')!r})); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+WORDS = ["0", "-1", "9" * 20, "(", "[", "args", "None", "1e400", "'x'", "tl.load", "**", "//0", "buf0", "def", "while True:", "\t", "\n", "2**99999"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_changed_code_is_read_or_refused_in_one_line(tmp_path, seed):
+    rng = random.Random(seed)
+    text = output_code()
+    for _ in range(rng.randint(1, 3)):
+        place = rng.randrange(len(text))
+        text = text[:place] + rng.choice(WORDS) + text[place + rng.randrange(12) :]
+    (tmp_path / "code.py").write_text("# AOT ID: ['0_inference']\n" + text)
+    try:
+        dumps_capture(tmp_path)
+    except GraphdiffError as error:
+        assert "\n" not in str(error)
 
 
 # ---- parts
