@@ -21,6 +21,10 @@ def norm(x, residual, weight):
     return weight * y.to(h.dtype), h
 
 
+def writes(x):
+    return x.add_(1) * 2
+
+
 def plain(x):
     return (x * 2).detach()
 
@@ -110,5 +114,7 @@ def test_what_cannot_be(schedules, tmp_path):
         capture_function(f"{file}:norm", f"{file}:at1024", Path(tmp_path / "x.capture"), training=True)
     with pytest.raises(GraphdiffError, match="no backward"):
         function_capture(f"{file}:plain", f"{file}:one", 0, compile=True, training=True)
+    with pytest.raises(GraphdiffError, match="in-place"):
+        function_capture(f"{file}:writes", f"{file}:one", 0, compile=True, training=True)
     with pytest.raises(GraphdiffError, match="cuda:90"):
         function_capture(f"{file}:norm", f"{file}:at1024", 0, compile=True, training=True, target="native")

@@ -276,6 +276,14 @@ def _trace(fn: Callable[..., Any], inputs: Sequence[Any], training: bool) -> _Tr
             where=_name(fn),
             fix=f"avoid the graph break: {str(error).splitlines()[0]}",
         ) from error
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if "in-place" in line] or str(error).splitlines()
+        raise GraphdiffError(
+            f"the function raises while it is traced{' with gradients' if training else ''}: "
+            f"{(lines or [type(error).__name__])[0][:LONGEST_MESSAGE]}",
+            where=_name(fn),
+            fix="run it on its inputs first; with gradients it may not write to them",
+        ) from error
     finally:
         torch._dynamo.reset()
     if len(seen) != 1:
