@@ -277,10 +277,10 @@ def _trace(fn: Callable[..., Any], inputs: Sequence[Any], training: bool) -> _Tr
             fix=f"avoid the graph break: {str(error).splitlines()[0]}",
         ) from error
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if "in-place" in line] or str(error).splitlines()
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        reason = next((line.partition(": got ")[2] for line in lines if ": got " in line), lines[0])
         raise GraphdiffError(
-            f"the function raises while it is traced{' with gradients' if training else ''}: "
-            f"{(lines or [type(error).__name__])[0][:LONGEST_MESSAGE]}",
+            f"the function raises while it is traced{' with gradients' if training else ''}: {reason[:LONGEST_MESSAGE]}",
             where=_name(fn),
             fix="run it on its inputs first; with gradients it may not write to them",
         ) from error
