@@ -268,12 +268,26 @@ def _opaque(direction: Direction, name: str) -> list[model.Opaque]:
 
 
 def _advice(report: model.Report) -> list[model.Advice]:
+    """What to do, most useful first; empty where nothing was found."""
     advice = []
     if report.summary.moved.training or report.summary.moved.inference:
+        if report.inference.kind == "vllm" and report.training.kind == "transformers":
+            advice.append(_patch(report))
+        else:
+            advice.append(model.Advice(text="make training round where inference rounds, value by value as listed above"))
         names = sorted({r.rule for r in report.regions if r.rule and r.rule != "rounding-mode"})
-        advice.append(model.Advice(text="make the trainer round where the engine rounds, in: " + (", ".join(names) or "the regions above")))
-        for rule in names[:6]:
-            advice.append(model.Advice(text=f"why the two stacks differ in {rule}", command=f"graphdiff rules show {rule}"))
+        if names:
+            advice.append(model.Advice(text="why the two stacks differ there: " + ", ".join(names), command=f"graphdiff rules show {names[0]}"))
+        advice.append(model.Advice(text="or accept it: --fail-on never reports the same and ends with status 0"))
     if report.verdict == "mode differs":
         advice.append(model.Advice(text="the casts stand in the same places; make both sides round to nearest even"))
     return advice
+
+
+def _patch(report: model.Report) -> model.Advice:
+    """The patch command for these two sides; live operands must be captured to files first."""
+    files = [side.source if side.source and ":" not in side.source else f"{name}.capture"
+             for name, side in (("engine", report.inference), ("trainer", report.training))]
+    live = any(":" in side.source for side in (report.inference, report.training))
+    text = "make the trainer round where the engine rounds, with a patch module" + (" (capture both sides to files first)" if live else "")
+    return model.Advice(text=text, command=f"graphdiff patch {files[0]} {files[1]} -o patch")
