@@ -31,7 +31,7 @@ class CompareOptions:
     mode: str = "compiled"
     layers: int | None = None
     tokens: int = 8
-    attn: str = "sdpa"
+    attn: str | None = None
     autocast: str | None = None
     fail_on: str = "moved"
     combo_kernels: bool = True
@@ -178,12 +178,13 @@ def _write_native(raw: Any, request: Any, tokens: list[int], positions: list[int
            keep_weights=bool(request.options.get("keep_weights")), sources={"model": code.text} if code else {})
 
 
-def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str = "sdpa",
+def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str | None = None,
                          autocast: str | None = None, checkpointing: bool = False, keep_weights: bool = False,
                          compile: bool = False, target: str = "native", progress: Say = _quiet) -> None:
     """Run the training forward of transformers and write what it did.
 
     compile: as torch.compile makes it for `target`, `native` (this machine) or `cuda:90` (no GPU needed).
+    attn: default sdpa, as transformers; eager for compiled CUDA code.
     """
     from graphdiff.capture.header import training_header
     from graphdiff.capture.models import resolve_model
@@ -192,6 +193,7 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
     from graphdiff.store import check_output
 
     check_output(output)
+    attn = attn or ("eager" if compile and target != "native" else "sdpa")
     reference = resolve_model(model, layers=layers, seed=seed)
     ids, positions = probe_tokens(reference.config, tokens)
     progress(f"running the training forward of {reference.name}")

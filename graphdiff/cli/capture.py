@@ -79,7 +79,10 @@ def transformers(
     layers: Layers = None,
     seed: Seed = 0,
     tokens: Tokens = 8,
-    attn: Annotated[Attention, typer.Option(help="Attention implementation.")] = Attention.eager,
+    attn: Annotated[
+        Attention | None,
+        typer.Option(help="Attention implementation. Default: sdpa, as transformers; eager with --compile for CUDA."),
+    ] = None,
     autocast: Annotated[Autocast | None, typer.Option(help="Run under autocast, over FP32 weights.")] = None,
     checkpointing: Annotated[
         bool, typer.Option("--checkpointing", help="Run with activation checkpointing, as training does.")
@@ -110,7 +113,7 @@ def transformers(
             layers=layers,
             seed=seed,
             tokens=tokens,
-            attn=attn.value,
+            attn=attn.value if attn else None,
             autocast=autocast.value if autocast else None,
             checkpointing=checkpointing,
             compile=compile,

@@ -50,7 +50,9 @@ def compare(
     layers: Layers = None,
     tokens: Tokens = 8,
     bucket: Bucket = None,
-    attn: Annotated[Attention, typer.Option(help="Attention of the transformers side.")] = Attention.eager,
+    attn: Annotated[
+        Attention | None, typer.Option(help="Attention of the transformers side. Default: sdpa, as transformers.")
+    ] = None,
     autocast: Annotated[
         Autocast | None, typer.Option(help="Run the transformers side under autocast, over FP32 weights.")
     ] = None,
@@ -101,7 +103,7 @@ def compare(
         layers=layers,
         tokens=tokens,
         bucket=bucket,
-        attn=attn.value,
+        attn=attn.value if attn else None,
         autocast=autocast.value if autocast else None,
         fail_on=fail_on.value,
         ptx=ptx,
