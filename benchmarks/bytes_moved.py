@@ -92,7 +92,7 @@ def child(asked: dict) -> None:
     import importlib
 
     import torch
-    from triton_interpreter import repair
+    from graphdiff.verify.interpreter import repair
 
     repair()
     count = hook()

@@ -19,6 +19,18 @@ class Check(msgspec.Struct, kw_only=True):
     numbers: dict[str, Any] = {}
 
 
+class KernelBits(msgspec.Struct, kw_only=True):
+    """One kernel of the patch against what it mirrors. equal: None if it was not compared, and `detail` says why."""
+
+    kernel: str
+    mirrors: list[str] = []
+    equal: bool | None
+    detail: str
+    elements: int = 0
+    differing: dict[str, int] = {}
+    """Kind of input -> elements whose bits differ."""
+
+
 class Verification(msgspec.Struct, kw_only=True):
     """Everything one run of `verify` found."""
 
@@ -28,6 +40,7 @@ class Verification(msgspec.Struct, kw_only=True):
     model: str
     parts: list[str]
     checks: list[Check] = []
+    kernels: list[KernelBits] = []
     notes: list[str] = []
 
     @property
@@ -46,6 +59,13 @@ def as_text(found: Verification) -> str:
     lines = [f"{found.package} on {found.model}: {', '.join(found.parts)}"]
     for c in found.checks:
         lines += textwrap.wrap(f"{words[c.ok]:9}  {c.name:{width}}  {c.detail}", 110, subsequent_indent=" " * (width + 13))
+    if found.kernels:
+        lines += ["", "each kernel's bits against the engine's program:"]
+        width = max(len(k.kernel) for k in found.kernels)
+        equal = {True: "equal", False: "DIFFERENT", None: "not compared"}
+        for k in found.kernels:
+            lines += textwrap.wrap(f"  {equal[k.equal]:12}  {k.kernel:{width}}  {k.detail}", 110, subsequent_indent=" " * (width + 18))
+        lines.append("")
     lines += [line for note in found.notes for line in textwrap.wrap(note, 110)]
     failed = sum(c.ok is False for c in found.checks)
     lines.append(f"{failed} of {len(found.checks)} checks failed; exit status {found.exit_status}" if failed else "all checks passed; exit status 0")

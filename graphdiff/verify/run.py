@@ -50,6 +50,11 @@ def verify_patch(folder: Path, model: Any, engine: Capture, compare: Callable[[C
     complete = set(chosen) == set(manifest["parts"]) and not manifest["uncovered"]
     progress("evaluating both programs")
     found.checks.append(rounding.check_bits(engine, patched, original, (before, after), complete))
+    progress("running the kernels in Triton's interpreter")
+    from graphdiff.verify.kernels import check_bits_of_kernels
+
+    bits, found.kernels = check_bits_of_kernels(folder, manifest, engine)
+    found.checks.append(bits)
     progress("checking gradients")
     found.checks += _trained(package, manifest, chosen, model, attn, apply, probe.tokens)
     return found

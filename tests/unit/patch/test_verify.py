@@ -7,6 +7,10 @@ import pytest
 from patch_models import CAPTURES
 
 from graphdiff.cli.main import main
+from graphdiff.store import read_capture
+from graphdiff.verify.inputs import NUMBERS
+from graphdiff.verify.kernels import check_bits_of_kernels
+from graphdiff.verify.model import Verification, as_text
 
 ENGINE = ["--inference", str(CAPTURES[0])]
 
@@ -62,6 +66,41 @@ def test_moved_values_left_per_part(folder, capsys, parts, left):
 def test_a_wrong_patch_is_noticed(copied, capsys, name, old, new, check):
     status, checks, _ = verify(copied(name, old, new), capsys)
     assert status == 1 and checks[check]["ok"] is False
+
+
+def rows_of(folder):
+    """(the check, its rows) of a patch's kernels against the fixture's engine program."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    check, rows = check_bits_of_kernels(folder, manifest, read_capture(CAPTURES[0]))
+    assert [r.kernel for r in rows] == manifest["kernels"]["operators"]
+    return check, {r.kernel: r for r in rows}
+
+
+def test_every_kernel_has_the_engines_bits(folder):
+    check, rows = rows_of(folder)
+    assert check.ok and len(rows) == 6
+    assert all(r.equal and r.elements and set(r.differing) == set(NUMBERS) and not any(r.differing.values()) and r.mirrors for r in rows.values())
+
+
+def test_kernels_that_round_elsewhere_or_fail_are_named(copied):
+    target = copied("kernels/gated_activation.py", "lane_512, t4, ok)", "lane_512, tl.nothing(t4), ok)")
+    file = target / "kernels/residual_rms_norm.py"
+    file.write_text(file.read_text().replace("h = attn_row + residual_row", "h = (attn_row + residual_row).to(tl.bfloat16).to(tl.float32)"))
+    check, rows = rows_of(target)
+    assert check.ok is False and "swiglu" in check.detail
+    assert rows["swiglu"].equal is False and "it fails" in rows["swiglu"].detail and "nothing" in rows["swiglu"].detail
+    assert rows["qk_norm_rope"].equal
+    wrong = rows["input_layernorm"]
+    assert wrong.equal is False and wrong.differing["random"] and f"random: {wrong.differing['random']:,}" in wrong.detail
+
+
+def test_without_triton_kernels_are_not_compared(folder, monkeypatch):
+    monkeypatch.setattr("graphdiff.verify.kernels.importlib.util.find_spec", lambda name: None)
+    check, rows = rows_of(folder)
+    assert check.ok is None and check.detail == "not compared: triton is not installed"
+    assert all(r.equal is None and r.detail == "triton is not installed" for r in rows.values())
+    text = as_text(Verification(graphdiff="0", package="p", model="m", parts=["rope"], checks=[check], kernels=list(rows.values())))
+    assert text.count("not compared") == 7
 
 
 def test_edited_files_are_named_and_judged_as_they_stand(copied, capsys):
