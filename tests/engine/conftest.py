@@ -38,6 +38,11 @@ class Captures:
         """What vLLM compiles for a model: one start of the engine for the capture, the one with weights, the raw one."""
         return self._once(f"{name}-{layers or 2}{'' if combo else '-apart'}.vllm", lambda made: _engine(made, name, layers, combo))
 
+    def buckets(self, name: str) -> dict[str, Path]:
+        """One token in the engine's schedule for exactly one (`decode`) and for any number (`prefill`), from one start."""
+        made = self._once(f"{name}-buckets", lambda made: _buckets(made, name))
+        return {"decode": made.path, "prefill": made.weights}
+
     def training(self, name: str, *, layers: int | None = None, **options) -> Made:
         """The transformers forward; options of pipeline.capture_transformers."""
         label = "".join(f"-{k}={v}" for k, v in sorted(options.items()))
@@ -85,6 +90,22 @@ def _engine(made: Made, name: str, layers: int | None, combo: bool) -> None:
             made.raw.write_bytes(pickle.dumps(raw))
 
     capture_engine(model, combo_kernels=combo, on_captured=write)
+
+
+def _buckets(made: Made, name: str) -> None:
+    from graphdiff import pipeline
+    from graphdiff.capture.models import resolve_model
+    from graphdiff.capture.vllm.request import Request
+    from graphdiff.capture.vllm.run import capture_engine
+
+    model = resolve_model(name)
+
+    def write(raw) -> None:
+        for path, bucket in ((made.path, 1), (made.weights, "dynamic")):
+            options = {"tokens": 1, "bucket": bucket, "config": model.config, "layers": model.layers, "synthetic": model.synthetic}
+            pipeline.program_from_engine(raw, Request(output=str(path), model=model.name, fingerprint=model.fingerprint, options=options))
+
+    capture_engine(model, compile_sizes=(1,), on_captured=write)
 
 
 def _training(made: Made, name: str, layers: int | None, options: dict) -> None:
