@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from graphdiff.capture.inductor.native import NativeCode
 
 
-def record_compiled(function: Function, target: str, *, training: bool = False, backward: bool = False) -> Recorded:
+def record_compiled(function: Function, target: str, *, training: bool = False, backward: bool = False,
+                    config_patches: dict[str, Any] | None = None) -> Recorded:
     """Compile for `target` (no GPU needed, nothing runs there), lower the text on the function's own inputs.
 
     training: compiled with gradients (of every float input, unless the inputs say themselves which need one);
-    backward: its backward too, on made-up gradients of the results. `native` is this machine: Inductor's C++ code.
+    backward: its backward too, on made-up gradients of the results. config_patches: Inductor's options. `native` is this machine: Inductor's C++ code.
     Raises GraphdiffError if it does not compile, or its code has a construct with no lowering.
     """
     if target == "native":
@@ -34,7 +35,7 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
         function = _with_gradients(function)
     flat = tree_leaves(function.args)
     names = _names(function)
-    code = cuda_code_for_function(function.call, function.args, target, training=training)
+    code = cuda_code_for_function(function.call, function.args, target, training=training, config_patches=config_patches)
     inputs = [_input(item, flat, names) for item in code.inputs]
     sources = {name: SourcePosition(file=file, line=line) for name, (file, line) in code.sources.items()}
     if training and code.backward is None:
