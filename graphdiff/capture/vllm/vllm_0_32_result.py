@@ -103,7 +103,7 @@ def why_nothing(vllm_config: Any) -> GraphdiffError:
     where = f"mode {getattr(mode, 'name', mode)}"
     if vllm_config.model_config.enforce_eager:
         why, fix = "the engine runs eagerly", "leave out enforce_eager / --enforce-eager"
-    elif mode == CompilationMode.NONE and vllm_config._uses_breakable_cudagraph_by_default():
+    elif mode == CompilationMode.NONE and _breakable_cudagraph(vllm_config):
         why, fix = (
             "breakable CUDA graphs switch compilation off for this architecture",
             "set VLLM_USE_BREAKABLE_CUDAGRAPH=0",
@@ -120,3 +120,9 @@ def why_nothing(vllm_config: Any) -> GraphdiffError:
     else:
         why, fix = "graphs were compiled before the capture began", "set GRAPHDIFF_CAPTURE before the engine starts"
     return GraphdiffError(f"nothing was captured: {why}", where=where, fix=fix)
+
+
+def _breakable_cudagraph(vllm_config: Any) -> bool:
+    """vllm 0.28 has no such default, and no such question."""
+    asked = getattr(vllm_config, "_uses_breakable_cudagraph_by_default", None)
+    return asked is not None and asked()

@@ -16,7 +16,7 @@ from graphdiff.lower.inductor.triton_kernel import launch
 from graphdiff.lower.inductor.values import TORCH_FLOATS, TORCH_INTS, Tensor, new_storage
 
 SOURCE_NODES = re.compile(r"^\s*# (?:Topologically Sorted|Unsorted) Source Nodes: \[(.*?)\]")
-CHECKS = frozenset({"assert_size_stride", "assert_alignment", "torch.cuda.set_device", "args.clear", "get_raw_stream",
+CHECKS = frozenset({"assert_size_stride", "assert_size_stride_grouped", "assert_tensor_metadata", "assert_alignment", "torch.cuda.set_device", "args.clear", "get_raw_stream",
                     "torch.cuda.synchronize", "run_intermediate_hooks"})
 PYTHON = {"max": max, "min": min, "abs": abs, "int": int, "len": len, "range": range}
 

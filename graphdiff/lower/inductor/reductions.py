@@ -118,8 +118,9 @@ def welford(ctx: Context, mean: Value, m2: Value, weight: Value, axis: int) -> t
 
 
 # ---- softmax's running (maximum, sum of exponentials)
-def softmax_combine(ctx: Context, old_max: Value, old_sum: Value, new: Value, fast: bool = False) -> tuple[Value, Value]:
-    """With an empty accumulator (-inf, 0): the block itself and 1."""
+def softmax_combine(ctx: Context, old_max: Value, old_sum: Value, new: Value, fast: bool = False,
+                    strict_zero: bool = False) -> tuple[Value, Value]:
+    """With an empty accumulator (-inf, 0): the block itself and 1. strict_zero (since torch 2.14): -0 is below 0."""
     if constant(ctx.builder, old_max.elements) != -np.inf or constant(ctx.builder, old_sum.elements) != 0:
         raise ctx.unsupported("triton_helpers.online_softmax_combine over several blocks")
     shape = np.broadcast_shapes(old_max.shape, new.shape)
@@ -127,7 +128,8 @@ def softmax_combine(ctx: Context, old_max: Value, old_sum: Value, new: Value, fa
             Floats(broadcast(to_floats(ctx, 1.0).elements, shape)))
 
 
-def softmax_reduce(ctx: Context, old_max: Value, old_sum: Value, axis: int, fast: bool = False) -> tuple[Value, Value]:
+def softmax_reduce(ctx: Context, old_max: Value, old_sum: Value, axis: int, fast: bool = False,
+                   strict_zero: bool = False) -> tuple[Value, Value]:
     """(maximum, sum(old_sum * exp(old_max - maximum)))."""
     top = reduced(ctx, old_max, axis, "amax")
     scaled = float_op(ctx, "exp", float_op(ctx, "sub", old_max, layout(top, lambda a: np.expand_dims(a, axis))))
@@ -137,7 +139,9 @@ def softmax_reduce(ctx: Context, old_max: Value, old_sum: Value, axis: int, fast
 
 
 TABLE: dict[str, Callable[..., Any]] = {
-    "sum": total, "max": largest, "min": smallest, "max2": largest, "min2": smallest, "prod": product, "any": anything,
+    "sum": total, "max": largest, "min": smallest, "max2": largest, "min2": smallest,
+    "fmax2": largest,  # of a softmax (torch 2.14): a NaN reaches the sum whichever maximum is taken
+    "prod": product, "any": anything,
     "max_with_index": lambda ctx, v, i, axis: with_index(ctx, v, i, axis, pick=np.argmax),
     "min_with_index": lambda ctx, v, i, axis: with_index(ctx, v, i, axis, pick=np.argmin),
     "maximum_with_index": lambda ctx, *a: combine_with_index(ctx, *a, larger=True),

@@ -65,7 +65,8 @@ def fma(run: Any, a: Value, b: Value, c: Value) -> Value:
     return binary(run.ctx, "Add", binary(run.ctx, "Mult", a, b), c)
 
 
-def extremum(run: Any, a: Value, b: Value, op: str) -> Value:
+def extremum(run: Any, a: Value, b: Value, propagate_nan: Any = None, *, op: str) -> Value:
+    """Which operand is taken beside a NaN (torch 2.14 says it) decides no rounding: here NaN is taken."""
     if is_integral(a) and is_integral(b):
         a, b = as_ints(a), as_ints(b)
         return Ints(getattr(np, op)(a.values, b.values), a.dynamic or b.dynamic)

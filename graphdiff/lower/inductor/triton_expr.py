@@ -47,6 +47,8 @@ class Expressions:
     def _attribute(self, e: ast.Attribute) -> Value:
         if isinstance(e.value, ast.Name) and e.value.id == "tl":
             return Dtype(e.attr)
+        if ast.unparse(e.value) == "tl.PropagateNan":
+            return e.attr
         owner = self.value(e.value)
         if e.attr == "shape" and hasattr(owner, "shape"):
             return list(owner.shape)
