@@ -52,8 +52,8 @@ def verify(
     """Prove a patch: apply it, capture the training forward again, compare with the engine again.
 
     Proved are: no moved rounding is left in its parts and none appeared elsewhere; the final hidden states are the
-    engine program's, bit for bit; gradients against float64 and under both kinds of checkpointing; and that taking it
-    off leaves model and transformers as they were.
+    engine program's, bit for bit; so are the bits of each kernel, in Triton's interpreter; gradients against float64
+    and under both kinds of checkpointing; and that taking it off leaves model and transformers as they were.
 
     Without --inference it runs the engine: a minute or two and about 2 GB. Exit status: 0 everything proved or not
     tried (and said so), 1 a check failed, 2 could not run, or the patch refuses this model.
