@@ -34,9 +34,10 @@ class Captures:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def engine(self, name: str, *, layers: int | None = None, combo: bool = True) -> Made:
+    def engine(self, name: str, *, layers: int | None = None, combo: bool = True, partition: bool = False) -> Made:
         """What vLLM compiles for a model: one start of the engine for the capture, the one with weights, the raw one."""
-        return self._once(f"{name}-{layers or 2}{'' if combo else '-apart'}.vllm", lambda made: _engine(made, name, layers, combo))
+        label = f"{name}-{layers or 2}{'' if combo else '-apart'}{'-whole' if partition else ''}.vllm"
+        return self._once(label, lambda made: _engine(made, name, layers, combo, partition))
 
     def buckets(self, name: str) -> dict[str, Path]:
         """One token in the engine's schedule for exactly one (`decode`) and for any number (`prefill`), from one start."""
@@ -71,7 +72,7 @@ class Captures:
         return replace(made, seconds=float(seconds), peak_mb=int(peak))
 
 
-def _engine(made: Made, name: str, layers: int | None, combo: bool) -> None:
+def _engine(made: Made, name: str, layers: int | None, combo: bool, partition: bool) -> None:
     from graphdiff import pipeline
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.vllm.request import Request
@@ -89,7 +90,7 @@ def _engine(made: Made, name: str, layers: int | None, combo: bool) -> None:
         if not wide:
             made.raw.write_bytes(pickle.dumps(raw))
 
-    capture_engine(model, combo_kernels=combo, on_captured=write)
+    capture_engine(model, combo_kernels=combo, on_captured=write, graph_partition=partition)
 
 
 def _buckets(made: Made, name: str) -> None:

@@ -63,7 +63,8 @@ def capture_engine(
     """Start the engine on `model` in this process and return what it compiles; the engine never runs.
 
     `on_captured` gets the capture while the engine still stands. `compile_sizes` are numbers of tokens for which
-    static shape buckets are captured beside the dynamic one. With `debug` the engine's own log is shown.
+    static shape buckets are captured beside the dynamic one. `engine_options` are the engine's, or `graph_partition`
+    for use_inductor_graph_partition (the whole graph is one piece then). With `debug` the engine's own log is shown.
     """
     kept: list[RawEngineCapture] = []
 

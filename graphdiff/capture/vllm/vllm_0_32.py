@@ -1,6 +1,6 @@
 """Everything that graphdiff uses of the private API of vllm 0.32.
 
-(With its part `vllm_0_32_result`.) Interface: `install_hooks`, which reports to the session of this process
+(With its parts `vllm_0_32_*`.) Interface: `install_hooks`, which reports to the session of this process
 (`session.active()`), `start_engine`, and `forget_engine`. With no session every hook passes straight through.
 """
 
@@ -15,6 +15,7 @@ from graphdiff.capture.vllm import session
 from graphdiff.capture.vllm.describe import described_inputs, described_nodes
 from graphdiff.capture.vllm import vllm_0_32_native as native
 from graphdiff.capture.vllm.raw import RawPiece
+from graphdiff.capture.vllm.vllm_0_32_partition import attention_inside, leave_out_cuda_passes
 from graphdiff.capture.vllm.vllm_0_32_result import raw_capture, why_nothing
 from graphdiff.errors import GraphdiffError
 
@@ -48,7 +49,7 @@ def install_hooks() -> None:
     _watch_end_of_start()
 
 
-def start_engine(path: str, *, compile_sizes: Sequence[int] = (), **engine_options: Any) -> Any:
+def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partition: bool = False, **engine_options: Any) -> Any:
     """Start an engine on the checkpoint at `path` in the mode that is default on CUDA; returns it.
 
     While a native capture is under way: in this machine's default mode, or eager.
@@ -58,6 +59,8 @@ def start_engine(path: str, *, compile_sizes: Sequence[int] = (), **engine_optio
 
     load_general_plugins()
     options: dict[str, Any] = {"compilation_config": {"mode": 3, "compile_sizes": list(compile_sizes)}}
+    if graph_partition:
+        options["compilation_config"]["use_inductor_graph_partition"] = True
     if native.is_native():
         options = {"enforce_eager": native.is_native("eager")}
     with _no_binding(), native.forgotten_weights():
@@ -185,6 +188,7 @@ def _watch_backend() -> None:
         if current is None or native.is_native() or current.finished or not _is_first_rank(self.vllm_config):
             return call(self, graph, example_inputs)
         _collector = _Collector(self)
+        leave_out_cuda_passes(self.compilation_config)
         try:
             inputs, parameters = described_inputs(graph.graph, example_inputs)
             with _submodules_kept(self) as kept:
@@ -260,7 +264,7 @@ def _piece_code(
     options = {**options, "combo_kernels": request.combo_kernels}
     set_inductor_config(options, compile_range)
     set_functorch_config()
-    with manager.compile_context(compile_range):
+    with manager.compile_context(compile_range), attention_inside(manager.compilation_config):
         return cuda_code_for_graph(graph, example_inputs, options, request.target)
 
 

@@ -47,6 +47,18 @@ def attention(ctx: Context, q: Elements, k: Elements, v: Elements, *, scale: flo
                           shape=(*q.shape[:-1], v.shape[-1]))
 
 
+def engine_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, out: Tensor, *_: Any, scale: float | None = None, **__: Any) -> None:
+    """vLLM lays q, k and v out as [tokens, heads, head size]; it writes its fourth argument. scale None: of the head size."""
+    heads_first = [t.read().map(lambda ids: ids.transpose(1, 0, 2)) for t in (q, k, v)]
+    made = attention(ctx, *heads_first, scale=scale or q.shape[-1] ** -0.5, causal=True)
+    rounded = ctx.builder.round(made, out.dtype)
+    out.write(rounded.map(lambda ids: ids.transpose(1, 0, 2).reshape(out.shape)))
+
+
+def nothing(ctx: Context, *_: Any, **__: Any) -> None:
+    """Moves data away that the graph never reads."""
+
+
 def sdpa(ctx: Context, q: Tensor, k: Tensor, v: Tensor, *rest: Any, scale: float | None = None, **keywords: Any) -> list[Any]:
     """ATen's fused attention kernels; only the first output has a meaning here. Dropout and masks are not lowered."""
     numbers = [x for x in rest if isinstance(x, (int, float)) and not isinstance(x, bool)]
@@ -71,9 +83,11 @@ def topk(ctx: Context, x: Tensor, k: int, dim: int = -1, largest: bool = True, s
 
 HANDLERS: dict[str, Callable[..., Any]] = {
     "extern_kernels.mm": mm, "extern_kernels.bmm": mm, "extern_kernels.addmm": addmm,
-    "extern_kernels.bias_addmm": addmm, "torch.ops.aten.mm.out": mm, "torch.ops.aten.mm.default": mm,
+    "extern_kernels.baddbmm": addmm, "extern_kernels.bias_addmm": addmm, "torch.ops.aten.mm.out": mm, "torch.ops.aten.mm.default": mm,
     "torch.ops.aten.bmm.default": mm, "torch.ops.aten.addmm.default": addmm,
     "torch.ops.aten.topk.default": topk,
+    "torch.ops.vllm.unified_attention_with_output.default": engine_attention,
+    "torch.ops.vllm.unified_kv_cache_update.default": nothing,
     "torch.ops.aten._scaled_dot_product_flash_attention.default": sdpa,
     "torch.ops.aten._scaled_dot_product_cudnn_attention.default": sdpa,
 }

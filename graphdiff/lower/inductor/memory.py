@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphdiff.lower.inductor.arithmetic import Value, is_integral, to_floats
+from graphdiff.lower.inductor.arithmetic import Value, float_op, is_integral, to_floats
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.values import Floats, IntStorage, Ints, Pointer, as_ints, broadcast, is_dynamic
 from graphdiff.program.builder import Elements
@@ -36,6 +36,39 @@ def store(ctx: Context, pointer: Pointer, value: Value, mask: Value = None) -> N
     if not live.all():
         elements, index = elements.map(lambda ids: ids[live]), index[live]
     pointer.storage.store(index, ctx.builder.round(elements, pointer.dtype))
+
+
+def atomic_add(ctx: Context, pointer: Pointer, value: Value, mask: Value = None) -> None:
+    """Lanes that meet at one place are added one after the other, in lane order.
+
+    The device has no fixed order: in float32 that is as open as in any sum, in a 16-bit format every order rounds otherwise.
+    """
+    index, live = _lanes(ctx, pointer, mask, np.shape(value) if not hasattr(value, "shape") else value.shape)
+    place = index[live]
+    if isinstance(pointer.storage, IntStorage):
+        raise ctx.unsupported(f"tl.atomic_add to {pointer.storage.dtype} memory")
+    elements = broadcast(to_floats(ctx, value).elements, index.shape).map(lambda ids: ids[live])
+    turns = _turns(place)
+    if turns.size and turns.max() and pointer.dtype != "float32":
+        raise ctx.unsupported(f"tl.atomic_add of several numbers to one place of {pointer.dtype} memory, whose order no code says")
+    for turn in range(int(turns.max()) + 1 if turns.size else 0):
+        here = turns == turn
+        try:
+            before = Floats(pointer.storage.load(place[here]), pointer.dtype)
+        except IndexError as error:
+            raise ctx.broken(str(error)) from None
+        total = float_op(ctx, "add", before, Floats(elements.map(lambda ids, here=here: ids[here])))
+        pointer.storage.store(place[here], ctx.builder.round(to_floats(ctx, total).elements, pointer.dtype))
+
+
+def _turns(place: np.ndarray) -> np.ndarray:
+    """For each lane how many lanes before it have its place."""
+    order = np.argsort(place, kind="stable")
+    ordered = place[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if place.size else np.zeros(0, int)
+    turns = np.empty(place.size, int)
+    turns[order] = np.arange(place.size) - np.repeat(starts, np.diff(np.r_[starts, place.size]))
+    return turns
 
 
 def _lanes(ctx: Context, pointer: Pointer, mask: Value, shape: tuple[int, ...] = ()) -> tuple[np.ndarray, np.ndarray]:

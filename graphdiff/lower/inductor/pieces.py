@@ -162,15 +162,10 @@ class Wiring:
                 raise GraphdiffError(f"no lowering for {node.target}", where=name)
 
     def attention(self, piece: str, name: str, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
-        """vLLM lays q, k and v out as [tokens, heads, head size]."""
         ctx = Context(self.builder, piece, modules=self.engine.modules)
         ctx.enter("attention", (name,), 0)
         ctx.at(0, name)
-        heads_first = [t.read().map(lambda ids: ids.transpose(1, 0, 2)) for t in (q, k, v)]
-        scale = self.engine.attention_scale or q.shape[-1] ** -0.5
-        made = extern.attention(ctx, *heads_first, scale=scale, causal=True)
-        rounded = self.builder.round(made, out.dtype)
-        out.write(rounded.map(lambda ids: ids.transpose(1, 0, 2).reshape(out.shape)))
+        extern.engine_attention(ctx, q, k, v, out, scale=self.engine.attention_scale)
 
 
 def integers(values: np.ndarray, dtype: str, *, dynamic: bool) -> Tensor:

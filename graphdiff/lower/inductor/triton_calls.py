@@ -143,6 +143,10 @@ def store(run: Any, pointer: Pointer, value: Value, mask: Value = None, eviction
     memory.store(run.ctx, pointer, value, mask)
 
 
+def atomic_add(run: Any, pointer: Pointer, value: Value, mask: Value = None, sem: str = "", scope: str = "") -> None:
+    memory.atomic_add(run.ctx, pointer, value, mask)
+
+
 def program_id(run: Any, axis: int) -> int:
     return run.program_id if axis == 0 else 0
 
@@ -213,7 +217,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "maximum": partial(extremum, op="maximum"), "minimum": partial(extremum, op="minimum"),
     "where": where_call, "full": full, "zeros": zeros, "zeros_like": zeros_like, "arange": arange,
     "broadcast_to": broadcast_to, "reshape": reshape, "view": reshape, "permute": permute, "trans": permute,
-    "expand_dims": expand_dims, "cast": cast, "load": load, "store": store, "program_id": program_id,
+    "expand_dims": expand_dims, "cast": cast, "load": load, "store": store, "atomic_add": atomic_add, "program_id": program_id,
     "num_programs": lambda run, axis: 1, "cdiv": lambda run, a, b: -(-a // b), "range": lambda run, *a, **k: range(*a),
     "static_range": lambda run, *a: range(*a), "device_assert": device_assert,
     **dict.fromkeys(("debug_barrier", "static_assert", "assume", "set_driver_to_gpu"), ignored),

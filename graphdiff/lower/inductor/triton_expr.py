@@ -68,7 +68,10 @@ class Expressions:
     def _compare(self, e: ast.Compare) -> Value:
         if len(e.ops) != 1:
             raise self.ctx.unsupported("a chained comparison")
-        return compare(self.ctx, type(e.ops[0]).__name__, self.value(e.left), self.value(e.comparators[0]))
+        operator, left, right = type(e.ops[0]).__name__, self.value(e.left), self.value(e.comparators[0])
+        if isinstance(left, Dtype) and isinstance(right, Dtype) and operator in ("Is", "Eq", "IsNot", "NotEq"):
+            return (left == right) == (operator in ("Is", "Eq"))
+        return compare(self.ctx, operator, left, right)
 
     def _ifexp(self, e: ast.IfExp) -> Value:
         return self.value(e.body if self.value(e.test) else e.orelse)

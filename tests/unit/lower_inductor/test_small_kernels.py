@@ -111,7 +111,7 @@ def test_token_gathers_are_embeddings_and_position_gathers_are_not():
 
 @pytest.mark.parametrize(("statement", "construct"), [
     ("tmp1 = tl.dot(tmp0, tmp0)", "tl.dot"),
-    ("tmp1 = tl.atomic_add(out_ptr0 + (x0), tmp0, xmask)", "tl.atomic_add"),
+    ("tmp1 = tl.atomic_max(out_ptr0 + (x0), tmp0, xmask)", "tl.atomic_max"),
     ("tmp1 = libdevice.erfinv(tmp0)", "libdevice.erfinv"),
     ("tmp1 = tl.inline_asm_elementwise('cvt', '=r', [tmp0])", "tl.inline_asm_elementwise"),
     ("tmp1 = tmp0.to(tl.float32, bitcast=True)", "a bitcast"),

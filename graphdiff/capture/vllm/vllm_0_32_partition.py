@@ -1,0 +1,51 @@
+"""vllm 0.32: engines with use_inductor_graph_partition, whose whole graph is one piece with attention inside it.
+
+Used by `vllm_0_32` alone.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from graphdiff.errors import GraphdiffError
+
+# Fusions that come on with graph partition and need kernels that a CPU build does not have. They match MLA's rotary
+# embedding and quantised attention, nothing else.
+CUDA_ONLY = ("fuse_rope_kvcache_cat_mla", "fuse_attn_quant")
+
+
+def leave_out_cuda_passes(compilation: Any) -> None:
+    """Before the pass manager is configured. Without graph partition these passes are off by default."""
+    from vllm.platforms import current_platform
+
+    if compilation.use_inductor_graph_partition and not current_platform.is_cuda():
+        for name in CUDA_ONLY:
+            if getattr(compilation.pass_config, name):
+                setattr(compilation.pass_config, name, False)
+
+
+@contextlib.contextmanager
+def attention_inside(compilation: Any) -> Iterator[None]:
+    """Around Inductor: the pass that undoes functionalisation looks up CUDA's kernels as soon as a graph has any.
+
+    Attention and the cache update are none of those that it undoes; another custom op is an error.
+    """
+    from vllm.compilation.passes.utility.fix_functionalization import FixFunctionalizationPass
+    from vllm.platforms import current_platform
+
+    if not compilation.use_inductor_graph_partition or current_platform.is_cuda():
+        yield
+        return
+
+    def nothing_to_undo(self: Any, graph: Any) -> None:
+        for node in graph.nodes:
+            if "auto_functionalized" in str(node.target) and not str(node.args[0]).startswith("vllm."):
+                raise GraphdiffError(
+                    f"{node.args[0]} cannot be captured with graph partition on a CPU",
+                    where="use_inductor_graph_partition",
+                    fix="leave graph partition or the custom op out",
+                )
+
+    with mock.patch.object(FixFunctionalizationPass, "__call__", nothing_to_undo):
+        yield

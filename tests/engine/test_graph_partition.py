@@ -1,0 +1,42 @@
+"""use_inductor_graph_partition: the whole model is one graph, attention inside it, and depth decides what a kernel sums.
+
+Off (the default) every layer is a piece of its own, and the residual is rounded on its way into the next. On, it never
+is: a norm sums the terms since the last buffer again, and where they become too many, the sum is kept in an FP32 buffer.
+"""
+
+import re
+
+import pytest
+from expected import assert_proven, found, moved, unfolded
+
+pytestmark = pytest.mark.engine
+pytest.importorskip("vllm")
+
+# Layers -> how many terms each norm but the first sums: the last outputs of o_proj and down_proj, and the embedding or a kept sum.
+TERMS = {2: [2, 3, 4, 2], 4: [2, 3, 4, 2, 3, 4, 5, 2]}
+NORM = re.compile(r"^def (triton_\w*add_rms_norm\w*)\(.*?\n(.*?)^\'\'\'", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("layers", [2, 4])
+def test_the_same_values_move_against_training(captures, layers):
+    report = captures.report(captures.engine("qwen3-tiny", layers=layers, partition=True), captures.training("qwen3-tiny", layers=layers))
+    assert found(report) == moved("qwen3-tiny", layers) and unfolded(report, "inference") == 0
+    assert report.summary.unmatched.inference == report.summary.unmatched.training == 0
+    assert_proven(report)
+
+
+@pytest.mark.parametrize("layers", [2, 4])
+def test_off_against_on_the_residual_between_layers(captures, layers):
+    off, on = (captures.engine("qwen3-tiny", layers=layers, partition=p) for p in (False, True))
+    report = captures.report(off, on)
+    (entry,) = (m for r in report.regions for m in r.moved)
+    assert (entry.rounded_in, entry.value, entry.instances) == ("inference", "down + input", layers - 1)
+    assert_proven(report)
+
+
+@pytest.mark.parametrize("layers", [2, 4])
+def test_depth_decides_how_much_a_norm_sums(captures, layers):
+    (piece,) = captures.raw("qwen3-tiny", layers=layers, partition=True).pieces.values()
+    norms = NORM.findall(piece[0].code.text)
+    assert [body.count("tl.load(") - 1 - ("embedding" in name) for name, body in norms] == TERMS[layers]
+    assert "(256, 1), torch.float32)" in piece[0].code.text
