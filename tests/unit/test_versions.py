@@ -43,6 +43,15 @@ def test_a_build_of_torch_is_known_by_its_version(version, monkeypatch):
         assert callable(getattr(chosen, name)), name
 
 
+def test_an_engine_that_knows_no_breakable_cuda_graphs_has_none():
+    from types import SimpleNamespace
+
+    from graphdiff.capture.vllm.vllm_0_32_result import _breakable_cudagraph
+
+    assert _breakable_cudagraph(SimpleNamespace()) is False  # vllm 0.28
+    assert _breakable_cudagraph(SimpleNamespace(_uses_breakable_cudagraph_by_default=lambda: True)) is True
+
+
 def test_what_2_14_writes_around_its_kernels_is_known():
     assert {"assert_size_stride_grouped", "assert_tensor_metadata"} <= CHECKS
 
