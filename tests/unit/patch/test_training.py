@@ -8,7 +8,7 @@ import pytest
 import torch
 from patch_models import ALL, forwards, loss_of, tiny, tokens
 
-STEPS = 100
+STEPS = 300
 
 
 def grads(model, ids, **options):
@@ -34,7 +34,7 @@ def train(model, steps):
 
 
 @pytest.mark.slow
-def test_a_hundred_steps_with_and_without(package):
+def test_three_hundred_steps_with_and_without(package):
     one, two = tiny(), tiny()
     before = forwards(two)
     plain = train(one, STEPS)
