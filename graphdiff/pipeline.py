@@ -264,7 +264,7 @@ def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False
                      backward: bool = False, progress: Say = _quiet) -> Capture:
     """A function's capture, in memory. Its inputs are kept, so it can be evaluated again."""
     from graphdiff.capture.function import load_function
-    from graphdiff.capture.header import function_header
+    from graphdiff.capture.header import function_header, stable_sources
     from graphdiff.probe import probe
     from graphdiff.store import Capture
 
@@ -280,10 +280,11 @@ def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False
         recorded = record_eager(function)
     data = probe(recorded.program, recorded.bits, static_rule=False, pin_anchors=False)
     recorded.program.data.update(recorded.bits)
-    return Capture(function_header(spec, seed, recorded), recorded.program, data, recorded.sources)
+    return Capture(function_header(spec, seed, recorded), recorded.program, data, stable_sources(recorded.sources))
 
 
 def _write(output: Path, header: Any, program: Any, bits: dict, *, keep_weights: bool, sources: dict[str, str]) -> None:
+    from graphdiff.capture.header import stable_sources
     from graphdiff.probe import probe
     from graphdiff.program.compact import shrink_leaves
     from graphdiff.store import Capture, write_capture
@@ -292,7 +293,7 @@ def _write(output: Path, header: Any, program: Any, bits: dict, *, keep_weights:
     data = probe(program, bits, static_rule=True, pin_anchors=True)
     if keep_weights:
         program.data.update(bits)
-    write_capture(output, Capture(header, program, data, sources))
+    write_capture(output, Capture(header, program, data, stable_sources(sources)))
 
 
 # ---- the patch and its proof

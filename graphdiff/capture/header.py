@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from graphdiff.capture.vllm.raw import RawEngineCapture
     from graphdiff.capture.vllm.raw_native import RawNative
 
+_GRAPH_NUMBER = re.compile(r"(?m)^# AOT ID: \['\d+_")
 _CPP_KERNEL = re.compile(r"^(cpp_\w+) = async_compile", re.MULTILINE)
 _KERNEL = re.compile(r"async_compile\.triton\('(\w+)'")
 
@@ -77,3 +78,8 @@ def function_header(spec: str, seed: int, recorded: Recorded) -> CaptureInfo:
 
 def _synthetic(synthetic: bool, layers: int) -> list[str]:
     return [f"synthetic weights made from the config, {layers} layers"] if synthetic else []
+
+
+def stable_sources(sources: dict[str, str]) -> dict[str, str]:
+    """Generated code with its graphs numbered from 0: torch counts every graph that a process ever compiled."""
+    return {name: _GRAPH_NUMBER.sub(f"# AOT ID: ['{i}_", text) for i, (name, text) in enumerate(sources.items())}

@@ -60,7 +60,9 @@ def test_nothing_is_left_out(patches, family):
 
 def proved(folder, model, engine, capsys, *options):
     status = main(["verify", str(folder), "--model", str(model), "--inference", str(engine), "--format", "json", *options])
-    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+    printed = capsys.readouterr()
+    assert printed.out, printed.err
+    checks = {c["name"]: c for c in json.loads(printed.out)["checks"]}
     assert status == 0 and all(c["ok"] is not False for c in checks.values()), checks
     return checks
 

@@ -44,3 +44,11 @@ def test_make_targets_run_what_they_promise(target, command):
     planned = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "tools/make-venv.sh" in planned
     assert command in " ".join(planned.replace("\\\n", " ").split())
+
+
+def test_generated_code_does_not_tell_how_much_was_compiled_before():
+    from graphdiff.capture.header import stable_sources
+
+    first = stable_sources({"a": "# AOT ID: ['0_inference']\nx", "b": "# AOT ID: ['1_forward']\ny"})
+    later = stable_sources({"a": "# AOT ID: ['17_inference']\nx", "b": "# AOT ID: ['18_forward']\ny"})
+    assert first == later and first["b"].startswith("# AOT ID: ['1_forward']")
