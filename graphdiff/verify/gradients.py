@@ -83,7 +83,7 @@ def _cases(config: dict[str, Any], ops: Any, device: str = "cpu", carried: bool 
         "qk_norm_rope": (lambda *a: ops.qk_norm_rope(*a, cos, sin, eps), lambda *a: _qk_norm_rope(*a, cos.to(F64), sin.to(F64), eps),
                          [q, k, norm(width), norm(width)]),
         "rope": (lambda *a: ops.rope(*a, cos, sin), lambda *a: _rope(*a, cos.to(F64), sin.to(F64)), [q, k]),
-        "swiglu": (ops.swiglu, _swiglu, [numbers(2, tokens, config["intermediate_size"]) for _ in range(2)]),
+        "swiglu": (lambda *a: ops.swiglu(*a), _swiglu, [numbers(2, tokens, config["intermediate_size"]) for _ in range(2)]),
         "input_norm": (lambda *a: ops.input_norm(summands(a), a[3], eps)[not stored:], lambda *a: _input_norm(*a, eps)[not stored:],
                        [*streams, norm(hidden)]),
         "final_norm": (lambda *a: ops.final_norm(summands(a), a[3], eps), lambda *a: _final_norm(*a, eps), [*streams, norm(hidden)]),

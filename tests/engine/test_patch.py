@@ -89,7 +89,8 @@ def test_mistral(tmp_path, capsys):
     engine, training = tmp_path / "engine.capture", tmp_path / "training.capture"
     pipeline.capture_vllm(str(model), engine, keep_weights=True)
     pipeline.capture_transformers(str(model), training)
-    pipeline.patch(engine, training, tmp_path / "mistral_rounding")
+    plan, _ = pipeline.patch(engine, training, tmp_path / "mistral_rounding")
+    assert [p.part.name for p in plan.parts] == ["rope", "swiglu", "residual_rmsnorm"], plan.uncovered
     checks = proved(tmp_path / "mistral_rounding", model, engine, capsys)
     assert checks["rounding places"]["numbers"] == {"before": 19, "after": 0, "aligned": 19, "new": []}
     assert checks["final hidden states"]["numbers"]["differing_after"] == 0

@@ -48,11 +48,17 @@ def _is_ours(name: str) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def _position(code: CodeType, lasti: int) -> Position:
+def _at(code: CodeType, file: str, lasti: int) -> Position:
+    # Two code objects are equal if they differ in nothing but their file (transformers copies whole classes from model
+    # to model, sometimes to the same line): the file is part of the key.
     line, end_line, column, end_column = _table(code)[lasti // 2]
-    source = linecache.getline(code.co_filename, line or 0)
+    source = linecache.getline(file, line or 0)
     text = source.encode()[column:end_column if end_line == line else None].decode(errors="replace") if column is not None else source
-    return Position(short_file(code.co_filename), line or 0, column or 0, end_line or 0, end_column or 0, text.strip()[:200])
+    return Position(short_file(file), line or 0, column or 0, end_line or 0, end_column or 0, text.strip()[:200])
+
+
+def _position(code: CodeType, lasti: int) -> Position:
+    return _at(code, code.co_filename, lasti)
 
 
 @lru_cache(maxsize=1024)
