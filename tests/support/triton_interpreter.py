@@ -41,7 +41,11 @@ def run_launches(launches: list[Launch]) -> list[list[Any]]:
         asked, answered = Path(folder, "asked"), Path(folder, "answered")
         asked.write_bytes(pickle.dumps([vars(x) for x in launches]))
         env = {**os.environ, **child_environment()}
-        done = subprocess.run([sys.executable, __file__, str(asked), str(answered)], env=env, capture_output=True, text=True)
+        command = [sys.executable, __file__, str(asked), str(answered)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        if done.returncode < 0:
+            # Triton's interpreter died of a signal (once seen, on a machine short of memory): that says nothing of bits.
+            done = subprocess.run(command, env=env, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(done.stderr[-3000:])
         return pickle.loads(answered.read_bytes())
