@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 from typing import Literal
 
 import numpy as np
@@ -76,17 +77,17 @@ class Bench:
         for m, read, change in self.changes.reverse:
             if id(m) not in without:
                 changes.setdefault(read, []).append(change)
-        return self._once(("inference", precision, without & {id(m) for m, _, _ in self.changes.reverse}),
+        return self.once(("inference", precision, without & {id(m) for m, _, _ in self.changes.reverse}),
                           lambda: self.evaluation(self.inference, precision, changes))
 
     def transplanted(self, precision: type) -> Evaluation:
         """Training under inference's schedule."""
-        return self._once(("training", precision),
+        return self.once(("training", precision),
                           lambda: self.evaluation(self.training, precision, self.changes.options(), self.wide_leaves))
 
     def original(self, precision: type) -> Evaluation:
         """Training under its own schedule."""
-        return self._once(("original", precision), lambda: self.evaluation(self.training, precision))
+        return self.once(("original", precision), lambda: self.evaluation(self.training, precision))
 
     def without(self, reads: list[MovedRead], precision: type) -> Evaluation:
         """Training with every change but those of `reads`: what the region adds on its own."""
@@ -112,7 +113,8 @@ class Bench:
                 found.add(n)
         return found
 
-    def _once(self, key: tuple, make) -> Evaluation:
+    def once(self, key: tuple, make: Any) -> Any:
+        """make(), computed once per key."""
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]

@@ -56,8 +56,8 @@ class Proof:
     reason: str = ""
 
 
-def prove_region(bench: Bench, reads: list[MovedRead], training_reads: list[MovedRead]) -> Proof:
-    """Witness of one region: all its moved reads of both sides; `training_reads` are those of the training side."""
+def prove_region(bench: Bench, reads: list[MovedRead]) -> Proof:
+    """Witness of one region: all its moved reads, of both sides."""
     impossible = [bench.changes.impossible[id(m)] for m in reads if id(m) in bench.changes.impossible]
     outputs = _outputs(bench, reads)
     if not outputs:
@@ -188,7 +188,7 @@ def _read(side: Side, evaluation: Evaluation, row: int) -> np.ndarray:
 def _aligned(bench: Bench, row: int, there: int) -> tuple[np.ndarray, np.ndarray]:
     """Flat indices of the same elements in both reads, by their skeleton numbers."""
     key = ("aligned", row, there)
-    return bench._once(key, lambda: _align(bench, row, there))
+    return bench.once(key, lambda: _align(bench, row, there))
 
 
 def _align(bench: Bench, row: int, there: int) -> tuple[np.ndarray, np.ndarray]:

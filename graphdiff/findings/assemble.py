@@ -67,7 +67,7 @@ def _region(i: int, folded: Folded, diff: Diff, bench: Bench) -> model.Region:
     first = folded.first
     moved = _moved(folded, diff)
     reads = [m for e in first.entries for m in e.value.reads]
-    proof = prove_region(bench, reads, [m for e in first.entries if e.rounded_in == "training" for m in e.value.reads])
+    proof = prove_region(bench, reads)
     modules = sorted({e.module for e in moved if e.module})
     kernels = sorted({e.inference.kernel for e in moved if e.inference.kernel and not e.inference.kernel.startswith("aten.")})
     return model.Region(id=f"r{i}", rule=first.rule, kind=first.kind, title=first.title, modules=modules,
@@ -178,7 +178,7 @@ def _mode_regions(diff: Diff, bench: Bench, start: int) -> list[model.Region]:
         if key in regions:
             regions[key].instances += 1
             continue
-        proof = prove_region(bench, [m], [m])
+        proof = prove_region(bench, [m])
         regions[key] = model.Region(id=f"m{start}", rule="rounding-mode", kind="rounding-mode", title="rounding mode differs",
                                     modules=[entry.module] if entry.module else [], moved=[entry], witness=_witness(proof))
     return list(regions.values())

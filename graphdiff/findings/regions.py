@@ -96,7 +96,7 @@ def _place(region: Region, direction: Direction, value: MovedValue, naming: Any)
     side = direction.side
     node = naming.root if naming.root is not None else _anchor_node(direction, value)
     site = side.program.site(node)
-    if not site.module and direction.values is not None:
+    if not site.module:
         for n in direction.pairing.nodes(side.value(node)) if side.value(node) >= 0 else ():
             other = direction.pairing.other.program.site(n)
             if other.module:

@@ -70,7 +70,6 @@ KIND: dict[str, str] = {
     "mm": "anchor", "attention": "anchor", "embedding": "anchor", "opaque": "opaque",
 }
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
-FREE_OF_SIGN = frozenset({"add", "sub"})
 
 
 def apply(op: str, attrs: Attrs, ins: list[np.ndarray], arithmetic: Arithmetic) -> np.ndarray:
