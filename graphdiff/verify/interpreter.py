@@ -93,8 +93,8 @@ def repair() -> None:
     widen = lambda bits: decode(np.ascontiguousarray(bits), "bfloat16")  # noqa: E731
     arithmetic = (np.add, np.subtract, np.multiply, np.divide, np.fmod, np.maximum, np.minimum)
     comparing = (np.less, np.greater, np.less_equal, np.greater_equal, np.equal, np.not_equal)
-    old_cast, old_float, old_binary, old_unary = (
-        builder.cast_impl, builder.create_fp_to_fp, builder.binary_op, builder.unary_op)
+    old_cast, old_float, old_binary, old_unary, old_dot = (
+        builder.cast_impl, builder.create_fp_to_fp, builder.binary_op, builder.unary_op, builder.create_dot)
 
     def cast_impl(self, src, dst_type):
         source, target = src.dtype.scalar, dst_type.scalar
@@ -124,6 +124,10 @@ def repair() -> None:
             return handle(encode_bfloat16(op(widen(arg.data))), tl.bfloat16)
         return old_unary(self, arg, op)
 
+    def create_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
+        a, b = (handle(widen(x.data), tl.float32) if x.dtype.scalar == tl.bfloat16 else x for x in (a, b))
+        return old_dot(self, a, b, d, input_precision, max_num_imprecise_acc)
+
     names = {"nearest": "nearbyint", "abs": "fabs"}
     library = {f"__nv_{names.get(n, n)}f": f for n, f in UNARY.items()}
     library |= {"__nv_rintf": np.rint, "__nv_fabsf": np.abs, "__nv_powf": np.power, "__nv_fmodf": np.fmod,
@@ -135,7 +139,7 @@ def repair() -> None:
         return handle(np.asarray(library[symbol](*ins)), getattr(ret_type, "scalar", ret_type))
 
     for name, function in {"cast_impl": cast_impl, "create_fp_to_fp": create_fp_to_fp, "binary_op": binary_op,
-                           "unary_op": unary_op, "create_extern_elementwise": extern}.items():
+                           "unary_op": unary_op, "create_dot": create_dot, "create_extern_elementwise": extern}.items():
         setattr(builder, name, function)
     # The real compiler maps the generic module, which holds only stubs, to the backend's.
     for name in dir(cuda):

@@ -28,8 +28,12 @@ def _input(name: str, value: ast.expr, rng: np.random.Generator, bound: int) -> 
 
 
 def random_bits(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
-    """Raw bits of normal numbers."""
-    numbers = rng.standard_normal(shape).astype(np.float32)
+    """Raw bits of normal numbers, bfloat16 cut."""
+    return cut_bits(rng.standard_normal(shape).astype(np.float32), dtype)
+
+
+def cut_bits(numbers: np.ndarray, dtype: str) -> np.ndarray:
+    """Raw bits of float32 numbers in a format, bfloat16 cut."""
     if dtype == "bfloat16":
         return (numbers.view(np.uint32) >> 16).astype(np.uint16)
     return numbers.astype(np.float16).view(np.uint16) if dtype == "float16" else numbers

@@ -35,13 +35,14 @@ class Launch:
     grid: tuple[int, ...]
 
 
-def run_launches(launches: list[Launch]) -> list[list[Any]]:
-    """Memory of each launch's arguments afterwards."""
+def run_launches(launches: list[Launch], seconds: int = 0) -> list[Any]:
+    """Memory of each launch's arguments afterwards. With `seconds`, a launch that fails or takes longer is answered by a
+    text that says why; else the first that fails raises RuntimeError."""
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "asked"), Path(folder, "answered")
         asked.write_bytes(pickle.dumps([vars(x) for x in launches]))
         env = {**os.environ, **child_environment()}
-        command = [sys.executable, __file__, str(asked), str(answered)]
+        command = [sys.executable, __file__, str(asked), str(answered), str(seconds)]
         done = subprocess.run(command, env=env, capture_output=True, text=True)
         if done.returncode < 0:
             # Triton's interpreter died of a signal (once seen, on a machine short of memory): that says nothing of bits.
@@ -84,11 +85,37 @@ def _answer(launch: dict[str, Any], folder: Path, number: int) -> list[Any]:
     return [a.view(bits.get(a.dtype, a.dtype)).numpy() if isinstance(a, torch.Tensor) else a for a in arguments]
 
 
+def _answer_in(seconds: int, launch: dict[str, Any], folder: Path, number: int) -> Any:
+    import signal
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"took longer than {seconds} s")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        return _answer(launch, folder, number)
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return f"{type(error).__name__}: {lines[-1] if lines else ''}"
+    finally:
+        signal.alarm(0)
+
+
+def _plain_helpers() -> None:
+    """A helper that Triton's compiler evaluates is a function of numbers to the interpreter."""
+    from torch._inductor.runtime import triton_helpers
+
+    triton_helpers.constexpr_next_power_of_2 = lambda n: 1 << max(0, n - 1).bit_length()
+
+
 def main() -> None:
-    asked, answered = Path(sys.argv[1]), Path(sys.argv[2])
+    asked, answered, seconds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     repair()
+    _plain_helpers()
     launches = pickle.loads(asked.read_bytes())
-    answered.write_bytes(pickle.dumps([_answer(x, asked.parent, i) for i, x in enumerate(launches)]))
+    one = (lambda *x: _answer_in(seconds, *x)) if seconds else _answer
+    answered.write_bytes(pickle.dumps([one(x, asked.parent, i) for i, x in enumerate(launches)]))
 
 
 if __name__ == "__main__":

@@ -267,8 +267,9 @@ def _trace(fn: Callable[..., Any], inputs: Sequence[Any], training: bool) -> _Tr
         return run
 
     torch._dynamo.reset()
+    by_numbers = torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
     try:
-        with torch.set_grad_enabled(training):
+        with torch.set_grad_enabled(training), by_numbers:
             returned = torch.compile(fn, backend=keep, fullgraph=True, dynamic=False)(*inputs)
     except torch._dynamo.exc.Unsupported as error:
         raise GraphdiffError(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_symbols
 from torch.utils._device import _device_constructors
 
 from graphdiff.errors import GraphdiffError
@@ -21,7 +22,8 @@ def moved_to_cuda(
     """
     device = torch.device("cuda", 0)
     mode = detect_fake_mode(list(example_inputs))
-    mode = FakeTensorMode(shape_env=mode.shape_env if mode else None, allow_non_fake_inputs=True)
+    shapes = mode.shape_env if mode else _shapes_from_numbers(graph)
+    mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
     moved = copy.deepcopy(graph)
     with mode:
         inputs = [_moved_tensor(v, device) if isinstance(v, torch.Tensor) else v for v in example_inputs]
@@ -32,7 +34,16 @@ def moved_to_cuda(
     for node, value in zip(placeholders, inputs, strict=True):
         node.meta["example_value"] = value
         node.meta.pop("val", None)
+    for node in moved.graph.nodes:
+        node.meta.pop("unbacked_bindings", None)  # symbols of the shape env that Dynamo had
     return moved, inputs, mode
+
+
+def _shapes_from_numbers(graph: torch.fx.GraphModule) -> ShapeEnv | None:
+    """What holds sizes that depend on a tensor's numbers (nonzero, item), if the graph has any."""
+    if not any(free_symbols(node.meta.get("example_value")) for node in graph.graph.nodes):
+        return None
+    return ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
 
 
 def moved_aten(

@@ -1,9 +1,7 @@
 """Floats made from integer bits: a rounding written as shifts and masks is recognised by its numbers.
 
-`(x.view(int32) >> 16).to(int16).view(bfloat16)` is a truncation, with `+ 0x7FFF + lsb` it is round to nearest even.
-Rather than follow integer arithmetic, the float that comes out is compared with every recorded value of the same size
-under every mode; one that agrees in every element is what happened, and two neighbours everywhere is stochastic
-rounding. Anything else is an opaque value, reported as such.
+The float that comes out is compared with every recorded value of the same size under every mode (program/bit_patterns);
+one that agrees in every element is what happened. Anything else is an opaque value, reported as such.
 """
 
 from __future__ import annotations
@@ -14,12 +12,11 @@ import numpy as np
 import torch
 
 from graphdiff.program import Elements
-from graphdiff.program.dtypes import LOW, decode, round_to
+from graphdiff.program.bit_patterns import rounding_between
+from graphdiff.program.dtypes import decode
 
 if TYPE_CHECKING:
     from graphdiff.lower.aten.recorder import Recorder
-
-MODES = ("rne", "rna", "rz", "up", "down")
 
 
 def recognise_bits(recorder: Recorder, out: torch.Tensor) -> None:
@@ -37,20 +34,17 @@ def _find(recorder: Recorder, out: torch.Tensor, numbers: np.ndarray, name: str)
     from graphdiff.lower.aten.recorder import raw_bits
 
     builder = recorder.builder
-    formats = [name] if name in LOW else sorted(LOW)
     for x in recorder.candidates(out.numel()):
-        source = builder.numbers(x).reshape(-1)
-        if np.array_equal(source, numbers, equal_nan=True):
+        found = rounding_between(builder.numbers(x).reshape(-1), numbers, name)
+        if found is None:
+            continue
+        dtype, mode = found
+        if not dtype:
             return x.reshape(*out.shape)
-        for dtype in formats:
-            for mode in MODES:
-                if np.array_equal(round_to(source, dtype, mode), numbers, equal_nan=True):
-                    return builder.round(x.reshape(*out.shape), dtype, mode)
-            below, above = round_to(source, dtype, "down"), round_to(source, dtype, "up")
-            if np.all((numbers == below) | (numbers == above)):
-                rounded = builder.round(x.reshape(*out.shape), dtype, "stochastic")
-                builder.leaf_bits[rounded.node] = numbers.copy()
-                builder.program.data[rounded.node] = builder.leaf_bits[rounded.node]
-                return rounded
+        rounded = builder.round(x.reshape(*out.shape), dtype, mode)
+        if mode == "stochastic":
+            builder.leaf_bits[rounded.node] = numbers.copy()
+            builder.program.data[rounded.node] = builder.leaf_bits[rounded.node]
+        return rounded
     recorder.opaque_ops.append("integer bits viewed as float")
     return builder.leaf("bits", raw_bits(out.contiguous()).copy(), name, dynamic=True, keep=True)

@@ -99,7 +99,9 @@ def int_op(ctx: Context, op: str, a: Value, b: Value) -> Ints:
         x, y = x.astype(np.int64), y.astype(np.int64)
     if op in ("FloorDiv", "Mod") and (y == 0).any():
         raise ctx.broken("integer division by zero")
-    return Ints(np.asarray(INT_OPS[op](x, y)), a.dynamic or b.dynamic)
+    sources = [i.bits_of for i in (a, b) if i.bits_of is not None]
+    one = sources[0] if sources and all(s is sources[0] for s in sources) else None
+    return Ints(np.asarray(INT_OPS[op](x, y)), a.dynamic or b.dynamic, one)
 
 
 def compare(ctx: Context, op: str, a: Value, b: Value) -> Value:
@@ -148,7 +150,7 @@ def convert(ctx: Context, x: Value, dtype: str) -> Value:
             values = numbers != 0 if dtype == "int1" else np.trunc(numbers).astype(np.int64)
         return Ints(wrap(values, TL_INTS[dtype]), depends(ctx, x))
     ints = as_ints(x)
-    return Ints(wrap(ints.values, TL_INTS[dtype]), ints.dynamic)
+    return Ints(wrap(ints.values, TL_INTS[dtype]), ints.dynamic, ints.bits_of)
 
 
 def where(ctx: Context, condition: Value, a: Value, b: Value) -> Value:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graphdiff.lower.inductor import extern_indexing
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.values import IntStorage, Tensor, is_dynamic, new_storage
 from graphdiff.program.builder import Elements, contiguous
@@ -70,6 +71,14 @@ def sdpa(ctx: Context, q: Tensor, k: Tensor, v: Tensor, *rest: Any, scale: float
     return [finish(ctx, made, fresh(made.shape, q.dtype)), *[None] * 8]
 
 
+def efficient_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, compute_log_sumexp: bool, dropout_p: float = 0,
+                        is_causal: bool = False, *, scale: float | None = None) -> list[Any]:
+    """As sdpa; a bias is not lowered."""
+    if bias is not None or dropout_p:
+        raise ctx.unsupported("memory-efficient attention with a bias or dropout")
+    return sdpa(ctx, q, k, v, scale=scale, is_causal=is_causal)
+
+
 def topk(ctx: Context, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
     """Data movement steered by the numbers; equal values in their order."""
     elements = x.read()
@@ -85,11 +94,13 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "extern_kernels.mm": mm, "extern_kernels.bmm": mm, "extern_kernels.addmm": addmm,
     "extern_kernels.baddbmm": addmm, "extern_kernels.bias_addmm": addmm, "torch.ops.aten.mm.out": mm, "torch.ops.aten.mm.default": mm,
     "torch.ops.aten.bmm.default": mm, "torch.ops.aten.addmm.default": addmm,
-    "torch.ops.aten.topk.default": topk,
+    "torch.ops.aten.topk.default": topk, "torch.ops.aten.nonzero.default": extern_indexing.nonzero,
+    "torch.ops.aten.index.Tensor": extern_indexing.index, "torch.ops.aten.index_add.default": extern_indexing.index_add,
     "torch.ops.vllm.unified_attention_with_output.default": engine_attention,
     "torch.ops.vllm.unified_kv_cache_update.default": nothing,
     "torch.ops.aten._scaled_dot_product_flash_attention.default": sdpa,
     "torch.ops.aten._scaled_dot_product_cudnn_attention.default": sdpa,
+    "torch.ops.aten._scaled_dot_product_efficient_attention.default": efficient_attention,
 }
 
 

@@ -8,35 +8,42 @@ from typing import Any
 
 from graphdiff.errors import GraphdiffError
 
-KINDS = frozenset({"pointwise", "reduction", "persistent_reduction"})
+KINDS = frozenset({"pointwise", "reduction", "persistent_reduction", "cooperative_reduction", "template"})
+GRIDS = frozenset({"Grid1D", "Grid2D", "Grid3D", "Grid2DWithYZOverflow", "SequentialComboKernelGrid", "RoundRobinComboKernelGrid",
+                   "SequentialFlattenComboKernelGrid", "MixOrderReductionGrid", "CooperativeReductionGrid", "FixedGrid"})
+CHOSEN = frozenset({"RSPLIT", "RSPLIT_SIZE", "NUM_STAGES"})
+"""What a launch chooses beside block sizes: how rows are split over programs, and how loads are pipelined."""
 
 
 @dataclass(frozen=True)
 class KernelSource:
     """`shift` turns a line of the kernel's source into a line of the output code.
 
-    sizes: per sub-kernel of a combo kernel, the sizes in combo_grid_meta ({'xnumel_0': None or int, ...}).
+    combo: of a combo kernel combo_grid_meta, with the sizes of each sub-kernel ({'xnumel_0': None or int, ...}).
+    grid: Inductor's class of the grid. launcher_arguments: how many arguments of a launch, the last, are the grid itself.
     """
 
     name: str
+    kind: str
     signature: dict[str, str]
     parameters: tuple[str, ...]
     body: list[ast.stmt]
     helpers: dict[str, ast.FunctionDef]
     combo: dict[str, Any] | None
-    round_robin: bool
+    grid: str
+    launcher_arguments: int
     shift: int
     origin: tuple[str, ...]
 
     @property
     def blocks(self) -> list[str]:
-        """Names of block sizes the launch would choose. (An xnumel of 1 is called constexpr too, yet is passed.)"""
-        return [n for n in self.parameters if "BLOCK" in n]
+        """Names of what the launch would choose. (An xnumel of 1 is called constexpr too, yet is passed.)"""
+        return [n for n in self.parameters if "BLOCK" in n or n in CHOSEN]
 
 
 def parse_kernel(name: str, source: str, shift: int = 0, origin: tuple[str, ...] = ()) -> KernelSource:
-    """Raises GraphdiffError for a kernel kind without lowering (templates, cooperative reductions, user kernels), and
-    for text that is cut or changed."""
+    """Raises GraphdiffError for a kernel kind without lowering (split scans, user kernels), and for text that is cut or
+    changed."""
     try:
         return _parsed(name, source, shift, origin)
     except SyntaxError as error:
@@ -59,11 +66,12 @@ def _parsed(name: str, source: str, shift: int, origin: tuple[str, ...]) -> Kern
     meta, inductor = _entries(keywords["triton_meta"]), _entries(keywords.get("inductor_meta"))
     combo = ast.literal_eval(inductor["combo_grid_meta"]) if "combo_grid_meta" in inductor else None
     grid = ast.literal_eval(inductor["grid_type"]) if "grid_type" in inductor else "Grid1D"
-    if "Cooperative" in grid or "MixOrder" in grid or "Split" in grid:
+    if grid not in GRIDS:
         raise GraphdiffError(f"no lowering for the grid {grid}", where=where)
+    extra = ast.literal_eval(inductor["extra_launcher_args"]) if "extra_launcher_args" in inductor else ()
     return KernelSource(
-        name, ast.literal_eval(meta["signature"]), tuple(a.arg for a in main.args.args), main.body,
-        {f.name: f for f in functions if f is not main}, combo, "RoundRobin" in grid, shift, origin)
+        name, kind, ast.literal_eval(meta["signature"]), tuple(a.arg for a in main.args.args), main.body,
+        {f.name: f for f in functions if f is not main}, combo, grid, len(extra), shift, origin)
 
 
 def _construct(kind: str, function: ast.FunctionDef) -> str:

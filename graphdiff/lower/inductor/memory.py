@@ -7,7 +7,7 @@ import numpy as np
 from graphdiff.lower.inductor.arithmetic import Value, float_op, is_integral, to_floats
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.values import Floats, IntStorage, Ints, Pointer, as_ints, broadcast, is_dynamic
-from graphdiff.program.builder import Elements
+from graphdiff.program.builder import Elements, Storage
 
 
 def load(ctx: Context, pointer: Pointer, mask: Value = None, other: Value = None) -> Value:
@@ -47,18 +47,23 @@ def atomic_add(ctx: Context, pointer: Pointer, value: Value, mask: Value = None)
     place = index[live]
     if isinstance(pointer.storage, IntStorage):
         raise ctx.unsupported(f"tl.atomic_add to {pointer.storage.dtype} memory")
-    elements = broadcast(to_floats(ctx, value).elements, index.shape).map(lambda ids: ids[live])
+    add_to_memory(ctx, pointer.storage, place, broadcast(to_floats(ctx, value).elements, index.shape).map(lambda ids: ids[live]), "tl.atomic_add")
+
+
+def add_to_memory(ctx: Context, storage: Storage, place: np.ndarray, elements: Elements, what: str) -> None:
+    """storage[place] += elements, both flat, in order of place; each addition rounds. Raises GraphdiffError for several
+    to one place of a 16-bit format: every order rounds otherwise, and `what` has none."""
     turns = _turns(place)
-    if turns.size and turns.max() and pointer.dtype != "float32":
-        raise ctx.unsupported(f"tl.atomic_add of several numbers to one place of {pointer.dtype} memory, whose order no code says")
+    if turns.size and turns.max() and storage.dtype != "float32":
+        raise ctx.unsupported(f"{what} of several numbers to one place of {storage.dtype} memory, whose order no code says")
     for turn in range(int(turns.max()) + 1 if turns.size else 0):
         here = turns == turn
         try:
-            before = Floats(pointer.storage.load(place[here]), pointer.dtype)
+            before = Floats(storage.load(place[here]), storage.dtype)
         except IndexError as error:
             raise ctx.broken(str(error)) from None
         total = float_op(ctx, "add", before, Floats(elements.map(lambda ids, here=here: ids[here])))
-        pointer.storage.store(place[here], ctx.builder.round(to_floats(ctx, total).elements, pointer.dtype))
+        storage.store(place[here], ctx.builder.round(to_floats(ctx, total).elements, storage.dtype))
 
 
 def _turns(place: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from graphdiff.lower.inductor import extern
 from graphdiff.lower.inductor.arithmetic import COMPARE, PYTHON_OPS
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.kernel_source import KernelSource, parse_kernel
+from graphdiff.lower.inductor.tensor_methods import METHODS, part
 from graphdiff.lower.inductor.triton_kernel import launch
 from graphdiff.lower.inductor.values import TORCH_FLOATS, TORCH_INTS, Tensor, new_storage
 
@@ -121,6 +122,8 @@ class Frame:
         elif isinstance(s, ast.Delete):
             for target in s.targets:
                 self.env.pop(ast.unparse(target), None)
+        elif isinstance(s, ast.Raise):
+            raise self.ctx.broken(f"a check of the code fails on these inputs: `{ast.unparse(s)[:80]}`")
         elif not isinstance(s, ast.Pass | ast.Global | ast.Import | ast.ImportFrom | ast.Assert):
             raise self.ctx.unsupported(f"the statement `{ast.unparse(s)[:80]}`")
 
@@ -150,6 +153,8 @@ class Frame:
                 return -value if isinstance(e.op, ast.USub) else not value
             case ast.Compare() if len(e.ops) == 1 and type(e.ops[0]).__name__ in COMPARE:
                 return COMPARE[type(e.ops[0]).__name__](self.value(e.left), self.value(e.comparators[0]))
+            case ast.Subscript(slice=ast.Slice(lower=ast.expr() as lower, upper=ast.expr() as upper, step=None)):
+                return part(self.ctx, self.value(e.value), self.value(lower), self.value(upper))
             case ast.Subscript():
                 return self.value(e.value)[self.value(e.slice)]
             case ast.IfExp():
@@ -186,6 +191,8 @@ class Frame:
             return PYTHON[name](*[self.value(a) for a in e.args])
         if name == "float":
             return float(ast.literal_eval(e.args[0]))
+        if isinstance(e.func, ast.Attribute) and e.func.attr in METHODS and not name.startswith(("torch.", "aten.", "extern_kernels.")):
+            return METHODS[e.func.attr](self.ctx, self.value(e.func.value), *map(self.value, e.args), **{k.arg: self.value(k.value) for k in e.keywords})
         return self.extern(e, name)
 
     def allocate(self, shape: list[int], strides: list[int], dtype: str) -> Tensor:

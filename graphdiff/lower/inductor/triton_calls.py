@@ -1,7 +1,7 @@
 """The calls of Triton kernels that are understood, as data: name -> function on values.
 
 Names stand for tl.*, libdevice.*, tl_math.* and triton_helpers.* alike: a name means the same in all of them. Each
-function gets the evaluator (`run.ctx`, `run.kernel`, `run.program_id`), then the call's own arguments.
+function gets the evaluator (`run.ctx`, `run.kernel`, `run.programs`), then the call's own arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdiff.lower.inductor import memory, reductions
+from graphdiff.lower.inductor import bitcasts, memory, reductions, template
 from graphdiff.lower.inductor.arithmetic import (
     Value, binary, broadcast_value, convert, depends, float_op, is_integral, is_number, layout, to_floats, where)
 from graphdiff.lower.inductor.values import TL_FLOATS, Floats, Ints, Pointer, as_ints, broadcast, constant
@@ -102,7 +102,10 @@ def arange(run: Any, start: int, end: int) -> Ints:
 
 
 def broadcast_to(run: Any, x: Value, *shape: Any) -> Value:
-    return broadcast_value(run.ctx, x, _shape(shape))
+    target = _shape(shape)
+    if run.kernel.kind == "template":
+        target = template.with_batch(x, target)
+    return broadcast_value(run.ctx, x, target)
 
 
 def reshape(run: Any, x: Value, *shape: Any) -> Value:
@@ -121,8 +124,10 @@ def expand_dims(run: Any, x: Value, axis: int) -> Value:
 
 
 def cast(run: Any, x: Value, dtype: Dtype, bitcast: bool = False, fp_downcast_rounding: Any = None) -> Value:
-    if bitcast or fp_downcast_rounding not in (None, "rtne"):
-        raise run.ctx.unsupported("a bitcast" if bitcast else f"rounding mode {fp_downcast_rounding}")
+    if fp_downcast_rounding not in (None, "rtne"):
+        raise run.ctx.unsupported(f"rounding mode {fp_downcast_rounding}")
+    if bitcast:
+        return bitcasts.bitcast(run.ctx, x, dtype.name)
     return convert(run.ctx, x, dtype.name)
 
 
@@ -147,8 +152,15 @@ def atomic_add(run: Any, pointer: Pointer, value: Value, mask: Value = None, sem
     memory.atomic_add(run.ctx, pointer, value, mask)
 
 
-def program_id(run: Any, axis: int) -> int:
-    return run.program_id if axis == 0 else 0
+def program_id(run: Any, axis: int) -> Value:
+    return run.programs.ids[axis]
+
+
+def loop(run: Any, *bounds: Value, **_: Any) -> range:
+    """tl.range: bounds that the kernel computes are scalars."""
+    if any(isinstance(b, Ints) and b.values.ndim for b in bounds) or any(isinstance(b, Floats) for b in bounds):
+        raise run.ctx.unsupported("a loop whose bounds are no numbers")
+    return range(*(int(b.values) if isinstance(b, Ints) else b for b in bounds))
 
 
 def device_assert(run: Any, condition: Value, message: str = "", mask: Value = None) -> None:
@@ -218,12 +230,13 @@ CALLS: dict[str, Callable[..., Any]] = {
     "where": where_call, "full": full, "zeros": zeros, "zeros_like": zeros_like, "arange": arange,
     "broadcast_to": broadcast_to, "reshape": reshape, "view": reshape, "permute": permute, "trans": permute,
     "expand_dims": expand_dims, "cast": cast, "load": load, "store": store, "atomic_add": atomic_add, "program_id": program_id,
-    "num_programs": lambda run, axis: 1, "cdiv": lambda run, a, b: -(-a // b), "range": lambda run, *a, **k: range(*a),
-    "static_range": lambda run, *a: range(*a), "device_assert": device_assert,
+    "num_programs": lambda run, axis: run.programs.counts[axis], "cdiv": lambda run, a, b: -(-a // b), "range": loop, "static_range": loop,
+    "device_assert": device_assert,
     **dict.fromkeys(("debug_barrier", "static_assert", "assume", "set_driver_to_gpu"), ignored),
     **dict.fromkeys(("multiple_of", "max_contiguous", "promote_to_tensor"), same),
     "div_floor_integer": div_floor_integer, "remainder_integer": remainder_integer,
-    "associative_scan": scan, "reduce": reduce,
+    "associative_scan": scan, "reduce": reduce, "dot": template.dot,
+    "constexpr_next_power_of_2": lambda run, n: 1 << max(0, n - 1).bit_length(),
     "cumsum": lambda run, x, axis=0, **k: reductions.scan(run.ctx, (x,), axis, "Add", reverse=k.get("reverse", False))[0],
     **{name: reduction_of(f) for name, f in reductions.TABLE.items()},
 }

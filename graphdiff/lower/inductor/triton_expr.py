@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from graphdiff.lower.inductor.arithmetic import Value, binary, compare, convert, layout, unary
+from graphdiff.lower.inductor.arithmetic import Value, binary, compare, convert, is_number, layout, unary
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.kernel_source import KernelSource
 from graphdiff.lower.inductor.triton_calls import CALLS, Dtype, method
@@ -16,11 +17,19 @@ from graphdiff.lower.inductor.values import Floats, Ints
 MODULES = frozenset({"tl", "libdevice", "tl_math", "triton_helpers"})
 
 
+@dataclass(frozen=True)
+class Programs:
+    """What tl.program_id(axis) and tl.num_programs(axis) are, by axis."""
+
+    ids: tuple[Value, Value, Value]
+    counts: tuple[int, int, int]
+
+
 class Expressions:
     """Evaluates expressions in an environment (shared with the statements that fill it)."""
 
-    def __init__(self, ctx: Context, kernel: KernelSource, environment: dict[str, Any], program_id: int) -> None:
-        self.ctx, self.kernel, self.env, self.program_id = ctx, kernel, environment, program_id
+    def __init__(self, ctx: Context, kernel: KernelSource, environment: dict[str, Any], programs: Programs) -> None:
+        self.ctx, self.kernel, self.env, self.programs = ctx, kernel, environment, programs
 
     def value(self, e: ast.expr) -> Value:
         handler = getattr(self, f"_{type(e).__name__.lower()}", None)
@@ -73,6 +82,16 @@ class Expressions:
             return (left == right) == (operator in ("Is", "Eq"))
         return compare(self.ctx, operator, left, right)
 
+    def _boolop(self, e: ast.BoolOp) -> Value:
+        """Of Python's own numbers, left to right; a kernel's values are joined by & and |."""
+        for part in e.values:
+            value = self.value(part)
+            if not is_number(value):
+                raise self.ctx.unsupported(f"`{ast.unparse(e)[:80]}`")
+            if bool(value) == isinstance(e.op, ast.Or):
+                break
+        return value
+
     def _ifexp(self, e: ast.IfExp) -> Value:
         return self.value(e.body if self.value(e.test) else e.orelse)
 
@@ -96,6 +115,8 @@ class Expressions:
         keywords = {k.arg: self.value(k.value) for k in e.keywords}
         if isinstance(e.func, ast.Name):
             name = e.func.id
+            if name in ("min", "max") and not all(map(is_number, positional)):
+                return self._checked(e, {"min": "minimum", "max": "maximum"}[name], positional, keywords)
             if name in ("range", "float", "int", "bool", "min", "max", "abs"):
                 return {"range": range, "float": float, "int": int, "bool": bool, "min": min, "max": max,
                         "abs": abs}[name](*positional)

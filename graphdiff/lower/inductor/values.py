@@ -28,10 +28,11 @@ TORCH_FLOATS = frozenset(FLOATS.values())
 
 @dataclass(frozen=True)
 class Ints:
-    """Concrete integers or booleans (int64 or bool array of any shape)."""
+    """Concrete integers or booleans (int64 or bool array of any shape). bits_of: the float whose bits they are made of."""
 
     values: np.ndarray
     dynamic: bool = False
+    bits_of: Floats | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

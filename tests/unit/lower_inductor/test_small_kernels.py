@@ -129,10 +129,12 @@ def test_unknown_constructs_stop_with_kernel_and_line(statement, construct):
 
 
 def test_other_kernel_kinds_are_named():
-    with pytest.raises(GraphdiffError, match=r"no lowering for tl.dot \(a template kernel\) \(kernel k line 11\)"):
+    with pytest.raises(GraphdiffError, match=r"no lowering for tl.dot \(a user_autotune kernel\) \(kernel k line 11\)"):
+        lower(LOAD + "tmp1 = tl.dot(tmp0, tmp0)", kind="user_autotune")
+    with pytest.raises(GraphdiffError, match="a split_scan kernel"):
+        lower(LOAD, kind="split_scan")
+    with pytest.raises(GraphdiffError, match="a template that is launched without its grid"):
         lower(LOAD + "tmp1 = tl.dot(tmp0, tmp0)", kind="template")
-    with pytest.raises(GraphdiffError, match="cooperative_reduction"):
-        lower(LOAD, kind="cooperative_reduction")
 
 
 def test_uninitialised_reads_are_errors():

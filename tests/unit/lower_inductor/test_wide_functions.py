@@ -17,7 +17,7 @@ from graphdiff.lower.inductor import Input, program_from_output_code  # noqa: E4
 from graphdiff.program.dtypes import FORMATS, STORAGE  # noqa: E402
 from graphdiff.program.evaluate import Evaluation  # noqa: E402
 
-NO_LOWERING = {"scatter_add": "torch.ops.aten.index_add.default", "dropout": "aten.randint.low_out",
+NO_LOWERING = {"scatter_add": "index_add of several numbers to one place of bfloat16 memory", "dropout": "aten.randint.low_out",
                "conv1d": "extern_kernels.convolution"}
 ROUNDED_LESS = {"round_half"}
 """round(3 * x): eager rounds the product before it takes the nearest integer, the kernel does not."""
