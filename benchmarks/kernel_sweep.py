@@ -1,7 +1,8 @@
 """Every kernel of several hundred functions, forward and backward: lowered, or named as not understood.
 
 The functions are those of tests/cases (both sides) and tests/support/function_cases.py, compiled for cuda:90 under
-no_grad and with gradients. Their code is kept in build/benchmarks/kernel_sweep (`--again` reads it from there).
+no_grad and with gradients, and tests/support/schedule_functions.py, for Inductor's rarer schedules. Their code is kept in
+build/benchmarks/kernel_sweep (`--again` reads it from there); kernel_proofs.py proves what was lowered.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +73,39 @@ def written(name: str, function: Any, args: tuple, training: bool) -> tuple[Any,
         return None, getattr(error, "what", str(error)).splitlines()[0][:100]
 
 
-def collect(again: bool) -> Iterator[tuple[str, bool, Any, str]]:
-    KEPT.mkdir(parents=True, exist_ok=True)
+def asked() -> Iterator[tuple[str, bool, Any]]:
+    """(name, with gradients, what writes the code) of each compilation."""
+    import schedule_functions
+
     for name, function, args in functions():
         for training in (False, True):
-            path = KEPT / (hashlib.sha256(f"{name} {training}".encode()).hexdigest()[:16] + ".pickle")
-            if again and path.exists():
-                code, why = pickle.loads(path.read_bytes())
-            else:
-                code, why = written(name, function, args, training)
-                path.write_bytes(pickle.dumps((code, why)))
-            yield name, training, code, why
+            yield name, training, partial(written, name, function, args, training)
+    for name, case in schedule_functions.CASES.items():
+        yield f"schedules/{name}", case.training, lambda case=case: (schedule_functions.written(case), "")
+
+
+def collect(again: bool) -> Iterator[tuple[str, bool, Any, str]]:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for name, training, write in asked():
+        path = KEPT / (hashlib.sha256(f"{name} {training}".encode()).hexdigest()[:16] + ".pickle")
+        if again and path.exists():
+            code, why = pickle.loads(path.read_bytes())
+        else:
+            code, why = write()
+            path.write_bytes(pickle.dumps((code, why)))
+        yield name, training, code, why
+
+
+def lowered(code: Any, training: bool) -> Any:
+    """The program of a graph, or of a forward with its backward; the pieces are named so. Raises GraphdiffError."""
+    from graphdiff.lower.inductor import program_from_output_code
+    from graphdiff.lower.inductor.function import program_from_forward_and_backward
+    from graphdiff.lower.inductor.output_code import OutputCode
+
+    if not training or code.backward is None:
+        return program_from_output_code(code.text, inputs_of(code), name="forward")[0]
+    pieces = [OutputCode(c.text, name, c.kernel_sources) for c, name in ((code, "forward"), (code.backward, "backward"))]
+    return program_from_forward_and_backward(*pieces, inputs_of(code), tangents_of(code))[0]
 
 
 def inputs_of(code: Any) -> list[Any]:
@@ -143,9 +167,6 @@ def texts(text: str) -> dict[str, str]:
 
 def sweep(again: bool) -> tuple[dict[str, Seen], Counter, list[str]]:
     from graphdiff.errors import GraphdiffError
-    from graphdiff.lower.inductor import program_from_output_code
-    from graphdiff.lower.inductor.function import program_from_forward_and_backward
-    from graphdiff.lower.inductor.output_code import OutputCode
 
     seen = {kind: Seen() for kind in ("inference", "training forward", "backward")}
     without, lines = Counter(), []
@@ -159,11 +180,7 @@ def sweep(again: bool) -> tuple[dict[str, Seen], Counter, list[str]]:
         where = ""
         with Watch() as launched:
             try:
-                if "backward" in kinds:
-                    program_from_forward_and_backward(OutputCode(code.text, "forward", code.kernel_sources), OutputCode(code.backward.text, "backward", code.backward.kernel_sources),
-                                                      inputs_of(code), tangents_of(code))
-                else:
-                    program_from_output_code(code.text, inputs_of(code), name="forward")
+                lowered(code, training)
             except GraphdiffError as error:
                 where = f"{error.what} @ {error.where}"
         for kind, text in kinds.items():

@@ -16,7 +16,9 @@ from graphdiff.lower.inductor.triton_calls import CALLS
 from graphdiff.lower.inductor.values import TL_FLOATS, TL_INTS
 
 MODULES = frozenset({"tl", "libdevice", "tl_math", "triton_helpers"})
-CALLED = frozenset(CALLS) - {"set_driver_to_gpu"}
+COMPILED_ONLY = frozenset({"x_grid_barrier", "if_mask", "pointer_type"})
+"""Calls that a program never makes, because it splits no rows, and that stand in the text of cooperative reductions."""
+CALLED = (frozenset(CALLS) | COMPILED_ONLY) - {"set_driver_to_gpu"}
 METHODS = frozenset({"to", "broadcast_to", "reshape", "view", "permute", "trans", "sum", "expand_dims"})
 PYTHON = frozenset({"range", "float", "int", "bool", "min", "max", "abs"})
 LOOPS = frozenset({"range", "tl.range", "tl.static_range"})
@@ -80,6 +82,8 @@ class _Function:
                     self.expression(value)
                 case ast.AnnAssign(target=ast.Name(), value=ast.expr() as value, simple=1) if ast.unparse(s.annotation) == "tl.constexpr":
                     self.expression(value)
+                case ast.AugAssign(target=ast.Name(), op=op, value=value) if isinstance(op, OPERATORS):
+                    self.expression(value)
                 case ast.Expr(value=ast.Call() as call):
                     self.expression(call)
                 case ast.For(target=ast.Name(), iter=ast.Call() as call, orelse=[]) if ast.unparse(call.func) in LOOPS:
@@ -89,8 +93,8 @@ class _Function:
                     self.expression(s.test)
                     self.body(s.body)
                     self.body(s.orelse)
-                case ast.Return(value=ast.expr() as value):
-                    self.expression(value)
+                case ast.Return():
+                    self.expressions([s.value] if s.value is not None else [])
                 case ast.Pass():
                     pass
                 case _:
@@ -115,6 +119,8 @@ class _Function:
                 self.expressions([e.left, e.right])
             case ast.UnaryOp() if isinstance(e.op, OPERATORS):
                 self.expression(e.operand)
+            case ast.BoolOp():
+                self.expressions(e.values)
             case ast.Compare(ops=[op], comparators=[right]) if isinstance(op, OPERATORS):
                 self.expressions([e.left, right])
             case ast.IfExp():

@@ -21,6 +21,8 @@ LOW_TYPES = {k: v for k, v in TL_FLOATS.items() if v != "float32"}
 TYPE = re.compile(r"\*?(?:i|u|fp|bf)\d+(?:e\db?\d\w*)?|constexpr")
 LONGEST_SOURCE = 1 << 20
 TILE, WIDEST_BLOCK = 1024, 2048
+SPLIT = {"RSPLIT": 4, "RSPLIT_SIZE": 64, "NUM_STAGES": 1}
+"""How a launch might split rows over programs."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,7 @@ def job(kernel: Kernel, kept: Collection[Place] | None = None, *, whole: bool = 
         for parameter in f.args.args:
             parameter.annotation = ast.parse("tl.constexpr", mode="eval").body if signature.get(parameter.arg) == "constexpr" and f.name == kernel.name else None
     blocks, warps = _blocks(kernel, whole)
-    constants = {**kernel.constants, **blocks}
+    constants = {**kernel.constants, **blocks, **{n: SPLIT[n] for n in kernel.parameters if n in SPLIT}}
     for name in constants:
         signature[name] = "constexpr"
     if missing := [n for n, t in signature.items() if t == "constexpr" and n not in constants]:
@@ -260,8 +262,14 @@ def _blocks(kernel: Kernel, whole: bool) -> tuple[dict[str, int], int]:
 
 
 def _constant_blocks(kernel: Kernel) -> dict[str, int]:
-    return {s.target.id: s.value.value for s in ast.walk(kernel.main)
-            if isinstance(s, ast.AnnAssign) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, int)}
+    """Block sizes that the body sets; one that it computes from how rows are split is the whole reduced size at most."""
+    sizes = {}
+    for s in ast.walk(kernel.main):
+        if isinstance(s, ast.AnnAssign) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, int):
+            sizes[s.target.id] = s.value.value
+        elif isinstance(s, ast.AnnAssign) and isinstance(s.value, ast.Call) and BLOCK.match(s.target.id):
+            sizes[s.target.id] = _power(_numel(kernel, s.target.id), True)
+    return sizes
 
 
 def _numel(kernel: Kernel, block: str) -> int:

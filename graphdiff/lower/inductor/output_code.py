@@ -192,7 +192,7 @@ class Frame:
         if name == "float":
             return float(ast.literal_eval(e.args[0]))
         if isinstance(e.func, ast.Attribute) and e.func.attr in METHODS and not name.startswith(("torch.", "aten.", "extern_kernels.")):
-            return METHODS[e.func.attr](self.ctx, self.value(e.func.value), *map(self.value, e.args), **{k.arg: self.value(k.value) for k in e.keywords})
+            return self.method(e, e.func.attr)
         return self.extern(e, name)
 
     def allocate(self, shape: list[int], strides: list[int], dtype: str) -> Tensor:
@@ -201,6 +201,16 @@ class Frame:
             return Tensor(new_storage(size, dtype), tuple(shape), tuple(strides))
         except KeyError:
             raise self.ctx.unsupported(f"a buffer of {dtype}") from None
+
+    def method(self, e: ast.Call, name: str) -> Any:
+        """A method of a tensor: what it computes is no kernel's."""
+        owner, line = self.value(e.func.value), self.ctx.line
+        self.ctx.enter(name, self.code.origin(line), line)
+        self.ctx.at(line)
+        try:
+            return METHODS[name](self.ctx, owner, *map(self.value, e.args), **{k.arg: self.value(k.value) for k in e.keywords})
+        finally:
+            self.ctx.enter("", (), line)
 
     def extern(self, e: ast.Call, name: str) -> Any:
         """extern_kernels.* and fallbacks to ATen: by the table in extern.py."""

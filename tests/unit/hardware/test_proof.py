@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from fixture_inputs import inputs_of
 from hardware_kernels import BODY, MIDDLE, checked, output_code
 
 from graphdiff import pipeline
@@ -11,6 +12,8 @@ from graphdiff.hardware.check import FIX, Stated, capability_of, check_capture, 
 from graphdiff.hardware.compile import HEADER, Job, compiled
 from graphdiff.hardware.kernel import read_kernel
 from graphdiff.hardware.machine import ptx_rounds
+from graphdiff.lower.inductor import program_from_output_code
+from graphdiff.lower.inductor.output_code import OutputCode
 from graphdiff.report.model import MachineKernel
 from graphdiff.store import read_capture
 
@@ -116,3 +119,18 @@ def test_the_program_says_which_roundings_move_what_is_rounded_already():
     capture = read_capture(FIXTURES / "qwen3-8b-base" / "vllm.capture")
     said = stated(capture.program, "triton_red_fused__to_copy_embedding_rms_norm_0", "submod_0")
     assert (len(said.rounds), len(said.exact)) == (2, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["template_mm", "template_bmm", "cooperative_looped", "cooperative_persistent", "mixed_order_two"])
+def test_rare_schedules_agree(name):
+    """A template's accumulator is rounded before its epilogue, in the machine code too; rows are split over programs."""
+    text = (FIXTURES.parent / "inductor" / "schedules" / f"{name}.py.txt").read_text()
+    code = OutputCode(text, "piece")
+    program, _ = program_from_output_code(text, inputs_of(text), name="piece")
+    for kernel in code.sources:
+        made = MachineKernel(kernel=kernel, pieces=["piece"], target="cuda:90")
+        check_kernel(read_kernel(code, kernel), made, stated(program, kernel, "piece"), 90)
+        assert made.verdict == "agrees", made.reason
+        assert len(made.roundings) == (2 if name.startswith("template") else 1)
+        assert all(r.state == "there" for r in made.roundings)
