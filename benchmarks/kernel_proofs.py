@@ -117,7 +117,7 @@ def main() -> int:
 def report(answers: list[dict[str, Any]]) -> int:
     run = [a for a in answers if isinstance(a["bits"], list)]
     wrong = [a for a in run if a["bits"][0]]
-    late = Counter(a["bits"].partition(": ")[2][:90] for a in answers if isinstance(a["bits"], str))
+    late = Counter(a["bits"][:90] for a in answers if isinstance(a["bits"], str))
     table(["kernels", "run by the interpreter", "elements", "kernels with differing bits", "differing elements"],
           [[str(len(answers)), str(len(run)), f"{sum(a['bits'][1] for a in run):,}", str(len(wrong)), str(sum(a["bits"][0] for a in wrong))]])
     for a in wrong:

@@ -29,7 +29,10 @@ class Function:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A function's program with the bits of all its leaves, how it ran, and the texts of generated code."""
+    """A function's program with the bits of all its leaves, how it ran, and the texts of generated code.
+
+    Raises GraphdiffError if every result is empty (a mask that keeps no row): nothing was computed that could be compared.
+    """
 
     program: Program
     bits: dict[int, np.ndarray]
@@ -38,6 +41,12 @@ class Recorded:
     notes: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
     not_captured: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        outputs = self.program.outputs
+        if outputs and not any(np.prod(o.operand.shape, dtype=np.int64) for o in outputs):
+            raise GraphdiffError("every result is empty on these inputs, so nothing was computed", where=self.mode,
+                                 fix="give inputs that leave something")
 
 
 def load_attribute(spec: str) -> tuple[Callable[..., Any], Path]:

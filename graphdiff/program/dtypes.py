@@ -2,7 +2,8 @@
 
 Formats are named as torch names them. A format is (precision p in bits with the hidden one, least exponent of the
 subnormal quantum, largest finite value, what overflow gives). Sources: IEEE 754-2019 for float16/32/64, the OCP 8-bit
-floating point specification 1.0 for the float8 pair (e4m3fn has no infinity: overflow gives NaN, as torch's cast does).
+floating point specification 1.0 for the float8 pair. e4m3fn has no infinity: overflow gives the largest number, as
+torch's cast (torch/headeronly/util/Float8_e4m3fn.h, 2.13; older ones gave NaN) and CUDA's `cvt.rn.satfinite` do.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ def round_to(x: np.ndarray, dtype: str, mode: str = "rne") -> np.ndarray:
         rounded = _ROUND[mode](scaled) * step
         over = np.abs(rounded) > f.largest
         if over.any():
-            limit = np.where(mode == "rz", f.largest, np.inf) if f.has_inf else np.nan
+            limit = np.inf if f.has_inf and mode != "rz" else f.largest
             rounded = np.where(over & np.isfinite(wide), np.copysign(limit, wide), rounded)
-    rounded = np.where(np.isfinite(wide), rounded, wide if f.has_inf else np.nan)
+    rounded = np.where(np.isfinite(wide), rounded, wide if f.has_inf else np.clip(wide, -f.largest, f.largest))
     return rounded.astype(x.dtype)
 
 
@@ -139,3 +140,19 @@ def decode(raw: np.ndarray, dtype: str) -> np.ndarray:
 def encode_bfloat16(x: np.ndarray) -> np.ndarray:
     """float32 -> uint16 bits, rounded to nearest even."""
     return (_bfloat16_rne(np.asarray(x, np.float32)).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+
+
+def encode(numbers: np.ndarray, dtype: str) -> np.ndarray:
+    """float32 numbers rounded to a format to nearest even, as its bits (see STORAGE)."""
+    rounded = round_to(np.asarray(numbers, np.float32), dtype)
+    if dtype == "bfloat16":
+        return encode_bfloat16(rounded)
+    if dtype == "float16":
+        return rounded.astype(np.float16).view(np.uint16)
+    if dtype in ("float8_e4m3fn", "float8_e5m2"):
+        # Codes 0 to 127 are the numbers from 0 up, then infinity, then NaN; the eighth bit is the sign.
+        upward = decode_table(dtype)[:128]
+        known = upward[np.isfinite(upward) | np.isposinf(upward)]
+        codes = np.where(np.isnan(rounded), 127, np.searchsorted(known, np.abs(rounded)))
+        return (codes | np.signbit(rounded) * 128).astype(np.uint8)
+    return rounded.astype(STORAGE[dtype])

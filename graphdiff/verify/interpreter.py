@@ -86,10 +86,11 @@ def repair() -> None:
     import triton.language.extra.libdevice as generic
     from triton.runtime import interpreter
 
-    from graphdiff.program.dtypes import decode, encode_bfloat16
+    from graphdiff.program.dtypes import decode, encode, encode_bfloat16
     from graphdiff.program.ops import UNARY
 
     handle, builder = interpreter.TensorHandle, interpreter.InterpreterBuilder
+    low = {tl.float8e4nv: "float8_e4m3fn", tl.float8e5: "float8_e5m2"}
     widen = lambda bits: decode(np.ascontiguousarray(bits), "bfloat16")  # noqa: E731
     arithmetic = (np.add, np.subtract, np.multiply, np.divide, np.fmod, np.maximum, np.minimum)
     comparing = (np.less, np.greater, np.less_equal, np.greater_equal, np.equal, np.not_equal)
@@ -105,10 +106,12 @@ def repair() -> None:
             return wide if target == tl.float32 else old_cast(self, wide, dst_type)
         if target == tl.bfloat16:
             return handle(encode_bfloat16(src.data.astype(np.float32)), target)
+        if target in low and source == tl.float32:
+            return handle(encode(src.data, low[target]), target)
         return old_cast(self, src, dst_type)
 
     def create_fp_to_fp(self, src, dst_type, mode):
-        if tl.bfloat16 in (src.dtype.scalar, dst_type.scalar):
+        if tl.bfloat16 in (src.dtype.scalar, dst_type.scalar) or dst_type.scalar in low:
             return cast_impl(self, src, dst_type)
         return old_float(self, src, dst_type, mode)
 

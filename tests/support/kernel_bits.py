@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 from unittest import mock
@@ -78,21 +79,39 @@ def _memory(kernel: KernelSource, argument: Any, rng: np.random.Generator) -> An
 
 
 def _launch(kernel: KernelSource, source: str, arguments: list[Any], memory: list[Any]) -> Launch:
-    """Large blocks: powers of two that cover each size. Rows are not split; programs without rows clear their sums."""
+    """Large blocks. Rows are not split; programs without rows clear their sums."""
     dtypes = [a.dtype if isinstance(a, Tensor) else "" for a in arguments]
     shifted = [m[a.offset:] if isinstance(a, Tensor) else m for a, m in zip(arguments, memory)]
     if kernel.kind == "template":
         return Launch(kernel.name, source, shifted[:-3], dtypes[:-3], {}, tuple(arguments[-3:]))
     names = [n for n in kernel.parameters if n not in kernel.blocks]
     sizes = {**(kernel.combo or {}), **dict(zip(names, arguments))}
-    numel = lambda dim: max([v for n, v in sizes.items() if re.match(rf"{dim}numel", n) and v], default=1)  # noqa: E731
-    power = lambda n: 1 << max(0, n - 1).bit_length()  # noqa: E731
-    blocks = {b: power(numel(b.split("BLOCK")[0].lower())) for b in kernel.blocks}
-    programs = kernel.combo["num_kernels"] if kernel.combo else 1
-    blocks |= {name: value for name, value in {"RSPLIT": 1, "NUM_STAGES": 1, "RSPLIT_SIZE": power(numel("x"))}.items() if name in blocks}
+    numels = lambda dim: [v for n, v in sizes.items() if re.match(rf"{dim}numel", n) and v] or [1]  # noqa: E731
+    numel = lambda dim: max(numels(dim))  # noqa: E731
+    text = "\n".join(map(ast.unparse, kernel.body))
+    blocks = {b: _block(text, dim := b.split("BLOCK")[0].lower(), numels(dim)) for b in kernel.blocks if "BLOCK" in b}
+    grid = [-(-numel(dim) // blocks.get(f"{dim.upper()}BLOCK", numel(dim))) for dim in "xyz"]
+    if kernel.combo:
+        grid = [sum(-(-n // blocks["XBLOCK"]) for n in numels("x"))]
+    split = {"RSPLIT": 1, "NUM_STAGES": 1, "RSPLIT_SIZE": _covering(numel("x"))}
+    if kernel.grid == "CooperativeReductionGrid":
+        grid = [1, grid[0]]
     if kernel.grid == "MixOrderReductionGrid":
-        programs = memory[names.index("ws_ptr")].size // (sizes["r0_numel"] * partial_sums(kernel))
-    return Launch(kernel.name, source, shifted, dtypes, blocks, (programs,))
+        grid = [memory[names.index("ws_ptr")].size // (sizes["r0_numel"] * partial_sums(kernel))]
+    return Launch(kernel.name, source, shifted, dtypes, blocks | {n: v for n, v in split.items() if n in kernel.blocks}, tuple(grid))
+
+
+def _block(text: str, dim: str, numels: list[int]) -> int:
+    """A power of two that covers every size (of sub-kernels, several), or, where Inductor left out the mask since every
+    block it would take divides the size, the largest that divides all: a larger one would touch memory behind the tensor."""
+    masks = re.findall(rf"^\s*{dim}mask = (.*)$", text, re.M)
+    if masks and all(f"{dim}index < " in m for m in masks):
+        return _covering(max(numels))
+    return min(n & -n for n in numels)
+
+
+def _covering(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
 
 
 def _by_program(kernel: KernelSource, arguments: list[Any], memory: list[Any]) -> list[Any]:

@@ -96,6 +96,8 @@ def _answer_in(seconds: int, launch: dict[str, Any], folder: Path, number: int) 
     try:
         return _answer(launch, folder, number)
     except Exception as error:
+        if "TimeoutError" in str(error):
+            return f"took longer than {seconds} s"
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return f"{type(error).__name__}: {lines[-1] if lines else ''}"
     finally:
