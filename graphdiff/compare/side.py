@@ -129,6 +129,16 @@ class Side:
         return found
 
     @cached_property
+    def partial_sums(self) -> set[int]:
+        """Sums that only sums read, unrounded: a reduction that is split over kernels forms them, and is one value."""
+        found = set()
+        for node in self.consumers:
+            if self.program.nodes[node].op == "sum" and (rows := self.readers.get(node)):
+                if all(self.consumer[r] >= 0 and self.program.nodes[self.consumer[r]].op == "sum" and not self.events(r) for r in rows):
+                    found.add(node)
+        return found
+
+    @cached_property
     def sum_of(self) -> dict[int, int]:
         """mul -> the sum of products() it belongs to."""
         return {factor: node for node, factor in self.products.items()}
