@@ -6,8 +6,18 @@ import sys
 import pytest
 from patch_models import CAPTURES, tiny
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Bits of two runs are compared, and how a product is split over threads may depend on the machine's load."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
