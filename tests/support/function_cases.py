@@ -9,6 +9,9 @@ def addrms(x,y,w):
     h=x+y; f=h.float(); return (w*(f*torch.rsqrt(f.pow(2).mean(-1,keepdim=True)+1e-6)).to(x.dtype)), h
 def rope(x,c,s):
     h=x.shape[-1]//2; return x*c+torch.cat((-x[...,h:],x[...,:h]),-1)*s
+def heads(x):
+    q,k,v=(t.view(2,16,4,32).transpose(1,2) for t in x.chunk(3,-1))
+    return F.silu(F.scaled_dot_product_attention(q,k,v,is_causal=True).transpose(1,2).reshape(2,16,128))*2
 ids=torch.tensor([3,1,4,1,5,9,2,6])
 CASES={
  'softmax':(lambda x:torch.softmax(x,-1),(r(8,512),)),
@@ -36,6 +39,7 @@ CASES={
  'linear_bias':(lambda x,w,b:F.linear(x,w,b)*2,(r(8,256),r(128,256),r(128))),
  'bmm':(lambda x,y:torch.bmm(x,y).relu(),(r(2,8,64),r(2,64,8))),
  'sdpa':(lambda q,k,v:F.scaled_dot_product_attention(q,k,v,is_causal=True)*2,(r(1,4,16,64),r(1,4,16,64),r(1,4,16,64))),
+ 'sdpa_heads':(heads,(r(2,16,384),)), 'sdpa_heads_fp32':(heads,(r(2,16,384,d=torch.float32),)),
  'std':(lambda x:x.std(-1),(r(8,256),)), 'var_big':(lambda x:x.float().var(-1),(r(8,8192),)),
  'clamp':(lambda x:x.clamp(-.5,.5)*x.sign(),(r(8,256),)),
  'pow':(lambda x:x.abs().pow(1.7)+x.pow(3),(r(8,256),)),

@@ -24,6 +24,14 @@ def fresh(shape: tuple[int, ...], dtype: str) -> Tensor:
     return Tensor(new_storage(size, dtype), shape, contiguous(shape))
 
 
+def laid_out(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Tensor:
+    """Fresh dense memory whose dimensions lie in the order of these strides."""
+    order = sorted(range(len(shape)), key=lambda d: -strides[d])
+    dense = contiguous(tuple(shape[d] for d in order))
+    made = fresh(shape, dtype)
+    return Tensor(made.storage, shape, tuple(dense[order.index(d)] for d in range(len(shape))))
+
+
 def mm(ctx: Context, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """mm and bmm."""
     made = ctx.builder.op("mm", a.read(), b.read())
@@ -68,7 +76,8 @@ def sdpa(ctx: Context, q: Tensor, k: Tensor, v: Tensor, *rest: Any, scale: float
         raise ctx.unsupported("fused attention with a mask or dropout")
     causal = keywords.get("is_causal", any(flags))
     made = attention(ctx, q.read(), k.read(), v.read(), scale=scale or q.shape[-1] ** -0.5, causal=causal)
-    return [finish(ctx, made, fresh(made.shape, q.dtype)), *[None] * 8]
+    out = laid_out(made.shape, q.strides, q.dtype)  # as torch.empty_like(query)
+    return [finish(ctx, made, out), *[None] * 8]
 
 
 def efficient_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, compute_log_sumexp: bool, dropout_p: float = 0,
@@ -76,7 +85,9 @@ def efficient_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, bias: Ten
     """As sdpa; a bias is not lowered."""
     if bias is not None or dropout_p:
         raise ctx.unsupported("memory-efficient attention with a bias or dropout")
-    return sdpa(ctx, q, k, v, scale=scale, is_causal=is_causal)
+    tokens_first = contiguous((q.shape[0], q.shape[2], q.shape[1], v.shape[3]))
+    out, *rest = sdpa(ctx, q, k, v, scale=scale, is_causal=is_causal)
+    return [finish(ctx, out.read(), laid_out(out.shape, (tokens_first[0], tokens_first[2], tokens_first[1], 1), q.dtype)), *rest]
 
 
 def topk(ctx: Context, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:

@@ -17,7 +17,7 @@ from graphdiff.lower.inductor.triton_kernel import launch
 from graphdiff.lower.inductor.values import TORCH_FLOATS, TORCH_INTS, Tensor, new_storage
 
 SOURCE_NODES = re.compile(r"^\s*# (?:Topologically Sorted|Unsorted) Source Nodes: \[(.*?)\]")
-CHECKS = frozenset({"assert_size_stride", "assert_size_stride_grouped", "assert_tensor_metadata", "assert_alignment", "torch.cuda.set_device", "args.clear", "get_raw_stream",
+CHECKS = frozenset({"assert_size_stride_grouped", "assert_tensor_metadata", "assert_alignment", "torch.cuda.set_device", "args.clear", "get_raw_stream",
                     "torch.cuda.synchronize", "run_intermediate_hooks"})
 PYTHON = {"max": max, "min": min, "abs": abs, "int": int, "len": len, "range": range}
 
@@ -175,6 +175,8 @@ class Frame:
         name = ast.unparse(e.func)
         if name in CHECKS:
             return None
+        if name == "assert_size_stride":
+            return self.check_layout(e, *[self.value(a) for a in e.args[:3]])
         if name.endswith(".run") and name[:-4] in self.code.sources:
             kernel = self.code.kernel(name[:-4])
             return launch(self.ctx, kernel, [self.value(a) for a in e.args])
@@ -194,6 +196,11 @@ class Frame:
         if isinstance(e.func, ast.Attribute) and e.func.attr in METHODS and not name.startswith(("torch.", "aten.", "extern_kernels.")):
             return self.method(e, e.func.attr)
         return self.extern(e, name)
+
+    def check_layout(self, e: ast.Call, x: Any, shape: list[int], strides: list[int]) -> None:
+        """What follows reads memory by this layout: another one would be other elements."""
+        if isinstance(x, Tensor) and (x.shape != tuple(shape) or any(a != b for n, a, b in zip(shape, x.strides, strides) if n > 1)):
+            raise self.ctx.broken(f"{ast.unparse(e.args[0])} has shape {list(x.shape)} and strides {list(x.strides)}, where the code states {shape} and {strides}")
 
     def allocate(self, shape: list[int], strides: list[int], dtype: str) -> Tensor:
         size = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if all(shape) else 0

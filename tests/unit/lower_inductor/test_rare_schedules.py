@@ -152,6 +152,15 @@ def test_what_is_not_understood_is_named(name, old, new, said):
         program_of(name, changed)
 
 
+def test_a_layout_that_the_code_does_not_state_is_an_error():
+    """What follows reads memory by strides: another layout would silently be other elements."""
+    text = read("split_columns")
+    old = "assert_size_stride(arg0_1, (4096, 64), (64, 1), 'input')"
+    assert old in text, "the fixture has changed"
+    with pytest.raises(GraphdiffError, match=r"arg0_1 has shape \[4096, 64\] and strides \[64, 1\], where the code states"):
+        program_of("split_columns", text.replace(old, old.replace("(64, 1)", "(1, 4096)")))
+
+
 def test_tf32_is_refused_for_float32_operands():
     text = read("template_mm").replace("bf16", "fp32").replace("bfloat16", "float32").replace("allow_tf32=ALLOW_TF32", "allow_tf32=True")
     with pytest.raises(GraphdiffError, match="TF32"):
