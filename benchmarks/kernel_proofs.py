@@ -8,6 +8,7 @@ on; `--fresh` starts anew. An hour or more on two cores: a kernel is compiled as
 
 import argparse
 import json
+import re
 import sys
 import warnings
 from collections import Counter
@@ -88,6 +89,18 @@ def against_machine_code(one: dict[str, Any]) -> list[Any]:
     return [made.verdict, made.reason, sum(r.state == "there" for r in made.roundings)]
 
 
+def why_bits_differ(source: str) -> str:
+    """What about a kernel leaves its bits open; empty if nothing does, and a differing bit is an error."""
+    if "stable=False" in source:
+        return "sorts equal numbers in any order"
+    if "welford" in source:
+        return "combines variances in another order"
+    sizes = [int(n) for n in re.findall(r"^    r\d_numel = (\d+)$", source, re.M)]
+    if "tl.sum" in source and any(n & (n - 1) for n in sizes):
+        return "adds a row padded to a power of two, in another order of FP32 sums"
+    return ""
+
+
 def keep(answers: dict[str, Any], line: str) -> None:
     half = KEPT.with_suffix(".half")
     half.write_text(json.dumps(answers))
@@ -111,6 +124,8 @@ def main() -> int:
         bits(found, answers)
     if not options.bits_only:
         machine_code(found, answers)
+    for key, one in found.items():
+        answers[key]["why"] = why_bits_differ(one["call"][1])
     return report([answers[key] for key in found])
 
 
@@ -120,6 +135,8 @@ def report(answers: list[dict[str, Any]]) -> int:
     late = Counter(a["bits"][:90] for a in answers if isinstance(a["bits"], str))
     table(["kernels", "run by the interpreter", "elements", "kernels with differing bits", "differing elements"],
           [[str(len(answers)), str(len(run)), f"{sum(a['bits'][1] for a in run):,}", str(len(wrong)), str(sum(a["bits"][0] for a in wrong))]])
+    for why, count in Counter(a["why"] for a in wrong).most_common():
+        print(f"{count:4d}  {why or 'NOT EXPLAINED'}: {sum(a['bits'][0] for a in wrong if a['why'] == why)} elements")
     for a in wrong:
         print(f"  {a['from']}: {a['kernel']}: {a['bits'][0]} of {a['bits'][1]}")
     for what, count in late.most_common():
@@ -129,7 +146,9 @@ def report(answers: list[dict[str, Any]]) -> int:
     table(["verdict on machine code", "kernels"], [[what, str(count)] for what, count in verdicts.most_common()])
     for (what, why), count in Counter((a["ptx"][0], a["ptx"][1][:110]) for a in answers if "ptx" in a and a["ptx"][0] != "agrees").most_common():
         print(f"{count:4d}  {what}: {why}")
-    return not verdict("share of elements that differ", sum(a["bits"][0] for a in wrong) / max(1, sum(a["bits"][1] for a in run)), 1e-4)
+    share = sum(a["bits"][0] for a in wrong) / max(1, sum(a["bits"][1] for a in run))
+    held = [verdict("kernels whose bits differ for no known reason", sum(not a["why"] for a in wrong), 0), verdict("share of elements that differ", share, 1e-4)]
+    return not all(held)
 
 
 if __name__ == "__main__":
