@@ -23,10 +23,11 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
     if target == "native":
         if training or backward:
             raise GraphdiffError("no compiled training for this machine's C++ code", where=function.name, fix="use --target cuda:90")
-        return record_native(function)
+        return record_native(function, config_patches)
     from torch.utils._pytree import tree_leaves
 
     from graphdiff.capture.inductor import cuda_code_for_function
+    from graphdiff.capture.inductor.options import in_force
     from graphdiff.lower.inductor.context import SourcePosition
     from graphdiff.lower.inductor.function import program_from_output_code
 
@@ -38,19 +39,20 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
     code = cuda_code_for_function(function.call, function.args, target, training=training, config_patches=config_patches)
     inputs = [_input(item, flat, names) for item in code.inputs]
     sources = {name: SourcePosition(file=file, line=line) for name, (file, line) in code.sources.items()}
+    options = in_force(config_patches or {})
     if training and code.backward is None:
         raise GraphdiffError("this function has no backward", where=function.name, fix="return something that depends on a float input")
     how = f"torch.compile{' with gradients' if training else ''}, Inductor code for {target}"
     if backward:
         program, bits = _with_backward(code, inputs, sources)
         return Recorded(program, bits, f"{how}, forward and backward", target, ("gradients of the results are made up, the same for the same sizes",),
-                        {"output_code": code.text, "backward_code": code.backward.text})
+                        {"output_code": code.text, "backward_code": code.backward.text}, inductor=options)
     program, bits = program_from_output_code(code.text, inputs, name="output_code", sources=sources, modules=code.modules,
                                              kernel_sources=code.kernel_sources)
     notes = (f"{_saved(program, code)} results of the code are saved for the backward",) if training else ()
     _reorder_outputs(program, code)
     return Recorded(program, bits, f"{how}, forward" if training else how, target, notes, {"output_code": code.text},
-                    ("the backward (record it with --backward)",) if training else ())
+                    ("the backward (record it with --backward)",) if training else (), options)
 
 
 def _with_gradients(function: Function) -> Function:
@@ -89,13 +91,15 @@ def _with_backward(code: Any, inputs: list[Any], sources: dict[str, Any]) -> tup
     return program, bits
 
 
-def record_native(function: Function) -> Recorded:
+def record_native(function: Function, config_patches: dict[str, Any] | None = None) -> Recorded:
     """As this machine's Inductor compiles it: C++ loops."""
     from graphdiff.capture.inductor.native import native_code_for_function
+    from graphdiff.capture.inductor.options import in_force
 
-    native = native_code_for_function(function.call, function.args)
+    native = native_code_for_function(function.call, function.args, config_patches=config_patches)
     program, bits = program_from_native(native, function)
-    return Recorded(program, bits, "torch.compile, Inductor's C++ code", "native", (), {"output_code": native.code.text})
+    return Recorded(program, bits, "torch.compile, Inductor's C++ code", "native", (), {"output_code": native.code.text},
+                    inductor=in_force(config_patches or {}))
 
 
 def program_from_native(native: NativeCode, function: Function) -> tuple[Any, dict]:

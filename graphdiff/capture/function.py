@@ -29,7 +29,8 @@ class Function:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A function's program with the bits of all its leaves, how it ran, and the texts of generated code."""
+    """A function's program with the bits of all its leaves, how it ran, the texts of generated code, and Inductor's
+    options that were set (`options.in_force`)."""
 
     program: Program
     bits: dict[int, np.ndarray]
@@ -38,6 +39,7 @@ class Recorded:
     notes: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
     not_captured: tuple[str, ...] = ()
+    inductor: dict[str, Any] = field(default_factory=dict)
 
 
 def load_attribute(spec: str) -> tuple[Callable[..., Any], Path]:

@@ -39,7 +39,7 @@ def test_a_build_of_torch_is_known_by_its_version(version, monkeypatch):
     monkeypatch.setattr(torch_versions.importlib.metadata, "version", lambda name: version)
     chosen = torch_versions.backend()
     assert chosen.__name__.endswith(torch_versions.MODULES[version[:4]])
-    for name in ("code_for_graph", "code_for_function", "native_code_for_function", "watched_graph", "compile_by_inductor"):
+    for name in ("code_for_graph", "code_for_function", "native_code_for_function", "watched_graph", "compile_by_inductor", "option_types", "rounding_options"):
         assert callable(getattr(chosen, name)), name
 
 

@@ -49,7 +49,8 @@ def install_hooks() -> None:
     _watch_end_of_start()
 
 
-def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partition: bool = False, **engine_options: Any) -> Any:
+def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partition: bool = False,
+                 inductor: dict[str, Any] | None = None, **engine_options: Any) -> Any:
     """Start an engine on the checkpoint at `path` in the mode that is default on CUDA; returns it.
 
     While a native capture is under way: in this machine's default mode, or eager.
@@ -58,11 +59,13 @@ def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partitio
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
-    options: dict[str, Any] = {"compilation_config": {"mode": 3, "compile_sizes": list(compile_sizes)}}
+    compilation: dict[str, Any] = {"inductor_compile_config": dict(inductor)} if inductor else {}
     if graph_partition:
-        options["compilation_config"]["use_inductor_graph_partition"] = True
+        compilation["use_inductor_graph_partition"] = True
     if native.is_native():
-        options = {"enforce_eager": native.is_native("eager")}
+        options = {"enforce_eager": native.is_native("eager"), "compilation_config": compilation}
+    else:
+        options = {"compilation_config": {"mode": 3, "compile_sizes": list(compile_sizes), **compilation}}
     with _no_binding(), native.forgotten_weights():
         return LLM(path, **{**ENGINE, **options, **engine_options})
 
