@@ -44,7 +44,7 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
         raise GraphdiffError("this function has no backward", where=function.name, fix="return something that depends on a float input")
     how = f"torch.compile{' with gradients' if training else ''}, Inductor code for {target}"
     if backward:
-        program, bits = _with_backward(code, inputs, sources)
+        program, bits = _with_backward(code, inputs, sources, names)
         return Recorded(program, bits, f"{how}, forward and backward", target, ("gradients of the results are made up, the same for the same sizes",),
                         {"output_code": code.text, "backward_code": code.backward.text}, inductor=options)
     program, bits = program_from_output_code(code.text, inputs, name="output_code", sources=sources, modules=code.modules,
@@ -70,8 +70,11 @@ def _saved(program: Any, code: Any) -> int:
     return max(0, len(program.outputs) - sum(o.kind == "output" for o in code.outputs))
 
 
-def _with_backward(code: Any, inputs: list[Any], sources: dict[str, Any]) -> tuple[Any, dict]:
-    """Forward and backward as one program; the gradients of the results are leaves with generic numbers."""
+def _with_backward(code: Any, inputs: list[Any], sources: dict[str, Any], names: list[str]) -> tuple[Any, dict]:
+    """Forward and backward as one program; the gradients of the results are leaves with generic numbers.
+
+    names: of the function's inputs, in whose order their gradients come (Dynamo has its own), parameters last.
+    """
     from graphdiff.capture.dumps.signature import signature_of
     from graphdiff.capture.dumps.standin import standin
     from graphdiff.lower.inductor.function import Input, program_from_forward_and_backward
@@ -86,7 +89,8 @@ def _with_backward(code: Any, inputs: list[Any], sources: dict[str, Any]) -> tup
         inputs, tangents, gradient_names=[i if isinstance(i, str) else getattr(i, "name", "") for i in inputs], sources=sources, modules=code.modules)
     by_place = {o.name: o for o in program.outputs}
     results = [by_place.get(f"output_{o.position}") for o in code.outputs if o.kind == "output"]
-    gradients = [o for o in program.outputs if o.name.startswith("grad_")]
+    places = {f"grad_{name}": i for i, name in enumerate(names)}
+    gradients = sorted((o for o in program.outputs if o.name.startswith("grad_")), key=lambda o: places.get(o.name, len(names)))
     program.outputs[:] = [*(Output(f"output{i}", o.operand) for i, o in enumerate(results) if o is not None), *gradients]
     return program, bits
 
