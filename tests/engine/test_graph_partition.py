@@ -63,6 +63,6 @@ def test_on_the_command_line(captures, tmp_path, capsys):
     for name, switch in (("on1", "--graph-partition"), ("off1", "--no-graph-partition")):
         assert main(["capture", "vllm", "qwen3-tiny", "--bucket", "1", switch, "-o", files[name]]) == 0
     assert main(["compare", files["off1"], files["on1"]]) == 1
-    text = capsys.readouterr().out
+    text = " ".join(capsys.readouterr().out.split())
     assert "VLLM_COMPILE · cuda:90 · 1 token" in text and f"{ON} · cuda:90" in text
     assert "0 values rounded in training only, 1 in inference only" in text
