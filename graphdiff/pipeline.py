@@ -188,7 +188,7 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
 
     compile: as torch.compile makes it for `target`, `native` (this machine) or `cuda:90` (no GPU needed), with Inductor's
     options `inductor` (NAME=VALUE).
-    attn: default sdpa, as transformers; eager for compiled CUDA code.
+    attn: default sdpa, as transformers; eager for compiled CUDA code, where sdpa is one opaque op.
     """
     from graphdiff.capture.header import training_header
     from graphdiff.capture.inductor.options import options_for

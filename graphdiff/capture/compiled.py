@@ -43,6 +43,9 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
     if training and code.backward is None:
         raise GraphdiffError("this function has no backward", where=function.name, fix="return something that depends on a float input")
     how = f"torch.compile{' with gradients' if training else ''}, Inductor code for {target}"
+    if backward and "_scaled_dot_product_flash_attention_for_cpu_backward" in code.backward.text:
+        raise GraphdiffError("the backward of fused attention is traced on the CPU, as another op than on CUDA", where=function.name,
+                             fix="record the forward alone (--training), or write attention out")
     if backward:
         program, bits = _with_backward(code, inputs, sources, names)
         return Recorded(program, bits, f"{how}, forward and backward", target, ("gradients of the results are made up, the same for the same sizes",),

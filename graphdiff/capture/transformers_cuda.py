@@ -26,9 +26,6 @@ def record_cuda_training(model: ModelRef, tokens: list[int], positions: list[int
     from graphdiff.capture.inductor import cuda_code_for_function
     from graphdiff.capture.inductor.options import in_force
 
-    if attn != "eager":
-        raise GraphdiffError(f"compiled training for {target} is captured with eager attention only", where=f"--attn {attn}",
-                             fix="leave --attn out: fused attention is traced on the CPU, as another op than on CUDA")
     causal = load_model(model, attn=attn, autocast=None)
     if prepare is not None:
         prepare(causal)

@@ -97,7 +97,7 @@ def transformers(
     target: Annotated[
         str,
         typer.Option(
-            metavar="TARGET", help="With --compile: native (this machine) or cuda:90 (no GPU needed, eager attention)."
+            metavar="TARGET", help="With --compile: native (this machine) or cuda:90 (no GPU needed)."
         ),
     ] = "native",
     inductor: Inductor = None,

@@ -24,7 +24,7 @@ from graphdiff.capture.inductor.native import NativeCode, WatchedGraph
 from graphdiff.capture.inductor.targets import Target
 from graphdiff.capture.inductor.torch_2_13_cpp import NativeRecorder, recording
 from graphdiff.capture.inductor.torch_2_13_device import Recorder, WrittenGraph, fake_device
-from graphdiff.capture.inductor.torch_2_13_move import moved_aten, moved_to_cuda, refuse_constants
+from graphdiff.capture.inductor.torch_2_13_move import attentions_in, moved_aten, moved_to_cuda, refuse_constants
 from graphdiff.capture.inductor.torch_2_13_options import option_types, rounding_options
 from graphdiff.errors import GraphdiffError
 
@@ -182,10 +182,10 @@ def _write_training(
     from torch._inductor.compile_fx import compile_fx_inner
 
     install_noop_cuda_guard()
-    recorder, context = Recorder(), TracingContext(FakeTensorMode())
+    recorder, context, attentions = Recorder(), TracingContext(FakeTensorMode()), attentions_in(graph)
 
     def write(aten: torch.fx.GraphModule, aten_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-        moved, inputs, mode = moved_aten(aten, aten_inputs)
+        moved, inputs, mode = moved_aten(aten, aten_inputs, 0 if options.get("is_backward") else attentions)
         kept = {name: options[name] for name in ("is_backward", "static_input_idxs", "graph_id") if name in options}
         with fake_device(recorder, target), tracing(TracingContext(mode)):
             compile_fx_inner(moved, inputs, **kept)

@@ -166,8 +166,18 @@ class Frame:
             return e.attr
         raise self.ctx.unsupported(f"`{name}`")
 
+    def check_layout(self, tensor: Any, sizes: Any, strides: Any) -> None:
+        """What the code expects of an opaque op's result or an input, where more than one element lies along an axis."""
+        if not isinstance(tensor, Tensor) or 0 in tensor.shape:
+            return
+        found = [(n, s) for n, s in zip(tensor.shape, tensor.strides) if n != 1]
+        if tuple(tensor.shape) != tuple(sizes) or found != [(n, s) for n, s in zip(sizes, strides) if n != 1]:
+            raise self.ctx.unsupported(f"memory laid out as {tuple(tensor.shape)}, {tuple(tensor.strides)} where the code expects {tuple(sizes)}, {tuple(strides)}")
+
     def called(self, e: ast.Call) -> Any:
         name = ast.unparse(e.func)
+        if name == "assert_size_stride":
+            return self.check_layout(*[self.value(a) for a in e.args[:3]])
         if name in CHECKS:
             return None
         if name.endswith(".run") and name[:-4] in self.code.sources:
