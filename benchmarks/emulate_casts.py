@@ -1,7 +1,8 @@
 """What Inductor's `emulate_precision_casts` restores of eager's roundings, and what it does not.
 
-Each function is compiled for cuda:90 with the switch off and on and compared with itself run eagerly: moved values (training
-is eager). `--write` puts the table into docs/emulate_precision_casts.md.
+Each function is compiled for cuda:90 with the switch off and on and compared with itself run eagerly: inference, and
+training (forward and backward on the same made-up gradients of the results; eager is autograd on this CPU). `--write` puts
+the tables into docs/emulate_precision_casts.md.
 """
 
 import argparse
@@ -15,7 +16,9 @@ from _child import ROOT, table
 
 PAGE = ROOT / "docs" / "emulate_precision_casts.md"
 QUOTED = ("silu(gate) * up", "mm + add", "scale + softmax")
+QUOTED_BACKWARD = ("x * sigmoid(y)", "RMSNorm", "scale + softmax")
 MARK = "<!-- made by benchmarks/emulate_casts.py -->"
+TABLES = ("RoPE",)  # cos and sin are tables: only the first input is trained
 
 
 def silu_up(gate, up):
@@ -96,29 +99,82 @@ def cases() -> dict[str, tuple[Any, tuple]]:
     }
 
 
-def measured(function: Any, args: tuple, on: bool) -> tuple[Any, str]:
-    """(report of the compiled function against eager, its output code)."""
+def compared(compiled: Any, eager: Any, name: str) -> Any:
+    """The report of two recordings of one function, compiled and eager."""
     from graphdiff import pipeline
-    from graphdiff.capture.compiled import record_compiled
-    from graphdiff.capture.function import Function, record_eager
     from graphdiff.capture.header import function_header
     from graphdiff.probe import probe
     from graphdiff.store import Capture
 
-    made = Function(function, args, function.__code__.co_varnames[: len(args)], __file__, function.__name__)
     captures = []
-    for recorded in (record_compiled(made, "cuda:90", config_patches={"emulate_precision_casts": on}), record_eager(made)):
+    for recorded in (compiled, eager):
         data = probe(recorded.program, recorded.bits, static_rule=False, pin_anchors=False)
         recorded.program.data.update(recorded.bits)
-        captures.append(Capture(function_header(f"{__file__}:{function.__name__}", 0, recorded), recorded.program, data, recorded.sources))
-    return pipeline.compare_captures(*captures), captures[0].sources["output_code"]
+        captures.append(Capture(function_header(f"{__file__}:{name}", 0, recorded), recorded.program, data, recorded.sources))
+    return pipeline.compare_captures(*captures)
+
+
+def inference(name: str, function: Any, args: tuple, on: bool) -> tuple[Any, str]:
+    """(report of the compiled function against eager, its output code)."""
+    from graphdiff.capture.compiled import record_compiled
+    from graphdiff.capture.function import Function, record_eager
+
+    made = Function(function, args, function.__code__.co_varnames[: len(args)], __file__, function.__name__)
+    compiled = record_compiled(made, "cuda:90", config_patches={"emulate_precision_casts": on})
+    return compared(compiled, record_eager(made), function.__name__), compiled.sources["output_code"]
+
+
+def training(name: str, function: Any, args: tuple, on: bool) -> tuple[Any, str]:
+    """As `inference`, forward and backward; the text is the backward's."""
+    import torch
+
+    from graphdiff.capture.compiled import record_compiled
+    from graphdiff.capture.function import Function, record_eager
+
+    names = function.__code__.co_varnames[: len(args)]
+    trained = 1 if name in TABLES else len(args)
+    args = tuple(t.detach().clone().requires_grad_(i < trained) for i, t in enumerate(args))
+    compiled = record_compiled(Function(function, args, names, __file__, function.__name__), "cuda:90", backward=True,
+                               config_patches={"emulate_precision_casts": on})
+    grads = gradients(compiled)
+
+    def step(*given: Any) -> tuple:
+        inputs = [t.detach().requires_grad_(i < trained) for i, t in enumerate(given[: len(args)])]
+        with torch.enable_grad():
+            made = function(*inputs)
+            results = made if isinstance(made, tuple) else (made,)
+            outer = [g.reshape(r.shape) for g, r in zip(given[len(args) :], results, strict=True)]
+            return *results, *torch.autograd.grad(results, inputs[:trained], outer)
+
+    plain = tuple(t.detach() for t in args)
+    names = (*names, *(f"grad_output{i}" for i in range(len(grads))))
+    eager = record_eager(Function(step, (*plain, *grads), names, __file__, function.__name__))
+    return compared(compiled, eager, function.__name__), compiled.sources["backward_code"]
+
+
+def gradients(compiled: Any) -> list[Any]:
+    """The made-up gradients of the results that a recording with a backward has as leaves, as tensors."""
+    import torch
+
+    found = {}
+    for i, node in enumerate(compiled.program.nodes):
+        name = str(node.attrs.get("name", "")) if node.op == "leaf" else ""
+        if name.startswith("grad_output"):
+            found[name] = torch.from_numpy(compiled.bits[i].copy()).view(getattr(torch, node.dtype))
+    return [found[f"grad_output{i}"] for i in range(len(found))]
 
 
 def described(report: Any) -> str:
     """`2 / 0: residual + x, ...`: only eager rounds / only the compiled code rounds."""
     counts = f"{report.summary.moved.training} / {report.summary.moved.inference}"
-    texts = [f"`{m.training.text or m.value}`" + (" (the compiled code)" if m.rounded_in == "inference" else "") for r in report.regions for m in r.moved]
+    texts = [f"`{_text(m)}`" + (" (the compiled code)" if m.rounded_in == "inference" else "") for r in report.regions for m in r.moved]
     return f"{counts}: {', '.join(texts)}" if texts else counts
+
+
+def _text(moved: Any) -> str:
+    """The line that rounds; of the backward, whose ops have none, the op."""
+    text = moved.training.text or moved.value
+    return f"{moved.training.kernel or moved.training.node} of the backward" if "autograd.grad" in text else text
 
 
 def quoted(text: str) -> list[str]:
@@ -127,30 +183,39 @@ def quoted(text: str) -> list[str]:
     return [line for line in lines if re.match(r"_?tmp\d+ = |tl\.store|extern_kernels\.", line)]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help=f"also into {PAGE.relative_to(ROOT)}")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
+def rows_and_quotes(measured: Any, wanted: tuple[str, ...]) -> tuple[list[list[str]], list[str]]:
+    """A table row per function, and the quoted kernels as lines of Markdown."""
     rows, quotes = [], []
     for name, (function, args) in cases().items():
         cells, codes = [], []
         for on in (False, True):
-            report, text = measured(function, args, on)
+            report, text = measured(name, function, args, on)
             whole = report.whole_program
             cells.append(described(report))
             cells.append(f"{whole.before.differing} of {whole.before.elements}" if whole and whole.before else "-")
             codes.append(quoted(text))
         rows.append([name, *cells])
-        if name in QUOTED:
-            quotes.append((name, *codes))
-    head = ["function", "moved, switch off (eager only / compiled only)", "elements that differ", "moved, switch on", "elements that differ "]
-    table(head, rows)
+        if name in wanted:
+            off, on_ = codes
+            quotes += ["", f"**{name}**, off:", "```", *off, "```", "on, where it differs:" if on_ != off else "on: the same."]
+            quotes += ["```diff", *list(difflib.unified_diff(off, on_, n=0, lineterm=""))[2:], "```"] if on_ != off else []
+    return rows, quotes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"also into {PAGE.relative_to(ROOT)}")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    head = ["function", "moved, switch off (eager only / compiled only)", "elements that differ", "moved, switch on", "elements that differ"]
+    made = []
+    for title, measured, wanted in (("Inference", inference, QUOTED), ("Training: forward and backward", training, QUOTED_BACKWARD)):
+        rows, quotes = rows_and_quotes(measured, wanted)
+        print(title)
+        table(head, rows)
+        kernels = "Kernels" if measured is inference else "Kernels of the backward"
+        made += ["", f"## {title}", "", *("| " + " | ".join(r) + " |" for r in (head, ["---"] * len(head), *rows)), "", f"### {kernels}", *quotes]
     if options.write:
-        made = ["| " + " | ".join(r) + " |" for r in ([h.strip() for h in head], ["---"] * len(head), *rows)]
-        for name, off, on in quotes:
-            made += ["", f"**{name}**, off:", "```", *off, "```", "on, where it differs:" if on != off else "on: the same."]
-            made += ["```diff", *list(difflib.unified_diff(off, on, n=0, lineterm=""))[2:], "```"] if on != off else []
         text = PAGE.read_text() if PAGE.exists() else MARK
         PAGE.write_text(text.split(MARK)[0] + MARK + "\n" + "\n".join(made) + "\n")
     return 0

@@ -5,7 +5,7 @@ Every command of the command line is one function here; what each step does live
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,24 +128,27 @@ def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, p
 
 # ---- captures
 def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", mode: str = "compiled", layers: int | None = None, seed: int = 0, tokens: int = 8,
-                 combo_kernels: bool = True, in_process: bool = False, keep_weights: bool = False, bucket: int | None = None,
-                 progress: Say = _quiet) -> None:
+                 combo_kernels: bool = True, graph_partition: bool = False, inductor: Sequence[str] = (), in_process: bool = False,
+                 keep_weights: bool = False, bucket: int | None = None, progress: Say = _quiet) -> None:
     """Run vLLM and write what it compiled. The capture is written by the process that holds the parameters.
 
     bucket: compile for exactly so many tokens (decode: 1) and record that schedule; the probe has as many tokens.
+    graph_partition: with use_inductor_graph_partition, the whole model as one graph. inductor: NAME=VALUE options.
     mode: `compiled`, or `eager` for the engine as this machine runs it with enforce_eager (target native).
     """
+    from graphdiff.capture.inductor.options import ENGINE, options_from
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.vllm.run import check_mode, write_engine_capture
     from graphdiff.capture.vllm.versions import installed_version
     from graphdiff.store import check_output
 
     check_output(output)
-    check_mode(target, mode, bucket)
+    check_mode(target, mode, bucket, graph_partition=graph_partition, inductor=bool(inductor))
     installed_version()
+    options = options_from(inductor, ENGINE)
     reference = resolve_model(model, layers=layers, seed=seed)
     write_engine_capture(reference, Path(output), in_process=in_process, target=target, mode=mode, combo_kernels=combo_kernels, progress=progress,
-                         compile_sizes=() if bucket is None else (bucket,),
+                         graph_partition=graph_partition, inductor=options, compile_sizes=() if bucket is None else (bucket,),
                          options={"tokens": bucket or tokens, "bucket": bucket or "dynamic", "keep_weights": keep_weights, "config": reference.config,
                                   "layers": reference.layers, "synthetic": reference.synthetic})
 
@@ -180,19 +183,22 @@ def _write_native(raw: Any, request: Any, tokens: list[int], positions: list[int
 
 def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str | None = None,
                          autocast: str | None = None, checkpointing: bool = False, keep_weights: bool = False,
-                         compile: bool = False, target: str = "native", progress: Say = _quiet) -> None:
+                         compile: bool = False, target: str = "native", inductor: Sequence[str] = (), progress: Say = _quiet) -> None:
     """Run the training forward of transformers and write what it did.
 
-    compile: as torch.compile makes it for `target`, `native` (this machine) or `cuda:90` (no GPU needed).
-    attn: default sdpa, as transformers; eager for compiled CUDA code.
+    compile: as torch.compile makes it for `target`, `native` (this machine) or `cuda:90` (no GPU needed), with Inductor's
+    options `inductor` (NAME=VALUE).
+    attn: default sdpa, as transformers; eager for compiled CUDA code, where sdpa is one opaque op.
     """
     from graphdiff.capture.header import training_header
+    from graphdiff.capture.inductor.options import options_for
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.probe_tokens import probe_tokens
     from graphdiff.capture.transformers import record_training
     from graphdiff.store import check_output
 
     check_output(output)
+    options = options_for(compile, inductor)
     attn = attn or ("eager" if compile and target != "native" else "sdpa")
     reference = resolve_model(model, layers=layers, seed=seed)
     ids, positions = probe_tokens(reference.config, tokens)
@@ -204,11 +210,11 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
         if checkpointing:
             raise GraphdiffError("a compiled forward with checkpointing is not captured", where="--compile --checkpointing", fix="leave one out")
         if target == "native":
-            recorded = record_compiled_training(reference, ids, positions, attn=attn, autocast=autocast)
+            recorded = record_compiled_training(reference, ids, positions, attn=attn, autocast=autocast, config_patches=options)
         elif autocast:
             raise GraphdiffError(f"compiled training for {target} is not captured under autocast", where="--autocast", fix="leave it out, or use --target native")
         else:
-            recorded = record_cuda_training(reference, ids, positions, target, attn=attn)
+            recorded = record_cuda_training(reference, ids, positions, target, attn=attn, config_patches=options)
     else:
         recorded = record_training(reference, ids, positions, attn=attn, autocast=autocast, checkpointing=checkpointing)
     progress("probing")
@@ -217,14 +223,18 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
 
 
 def capture_function(spec: str, inputs: str, output: Path, *, compile: bool = False, target: str = "cuda:90", seed: int = 0,
-                     training: bool = False, backward: bool = False, progress: Say = _quiet) -> None:
-    """Record any torch callable, eager or as Inductor compiles it (training: with gradients, backward: that too)."""
+                     training: bool = False, backward: bool = False, inductor: Sequence[str] = (), progress: Say = _quiet) -> None:
+    """Record any torch callable, eager or as Inductor compiles it (training: with gradients, backward: that too).
+
+    inductor: options of Inductor, NAME=VALUE.
+    """
     from graphdiff.store import check_output, write_capture
 
     check_output(output)
     if (training or backward) and not compile:
         raise GraphdiffError("--training and --backward are about compiled code", fix="add --compile; eager training is the same forward without it")
-    write_capture(Path(output), function_capture(spec, inputs, seed, compile=compile, target=target, training=training, backward=backward, progress=progress))
+    write_capture(Path(output), function_capture(spec, inputs, seed, compile=compile, target=target, training=training, backward=backward,
+                                                 inductor=inductor, progress=progress))
 
 
 def capture_dumps(folder: Path, output: Path, *, graph: int | None = None, tokens: int = 8, seed: int = 0, any_torch: bool = False,
@@ -261,19 +271,21 @@ def dumps_capture(folder: Path, *, graph: int | None = None, tokens: int = 8, se
 
 
 def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False, target: str = "cuda:90", training: bool = False,
-                     backward: bool = False, progress: Say = _quiet) -> Capture:
+                     backward: bool = False, inductor: Sequence[str] = (), progress: Say = _quiet) -> Capture:
     """A function's capture, in memory. Its inputs are kept, so it can be evaluated again."""
     from graphdiff.capture.function import load_function
     from graphdiff.capture.header import function_header, stable_sources
+    from graphdiff.capture.inductor.options import options_for
     from graphdiff.probe import probe
     from graphdiff.store import Capture
 
+    options = options_for(compile, inductor)
     progress(f"recording {spec}")
     function = load_function(spec, inputs, seed)
     if compile:
         from graphdiff.capture.compiled import record_compiled
 
-        recorded = record_compiled(function, target, training=training, backward=backward)
+        recorded = record_compiled(function, target, training=training, backward=backward, config_patches=options)
     else:
         from graphdiff.capture.function import record_eager
 
@@ -303,17 +315,17 @@ def patch(inference: Path, training: Path, output: Path, *, report: Path | None 
     `report` is the comparison of the two captures, if it was kept; else they are compared. Raises GraphdiffError.
     """
     from graphdiff.patch import kernels_for, ops_of, plan_patch, write_package
-    from graphdiff.report.model import decode
+    from graphdiff.patch.given import digest, given_report
     from graphdiff.store import read_capture
 
     one, two = read_capture(Path(inference)), read_capture(Path(training))
     if report is None:
         found = compare_captures(one, two, progress=progress, names=(str(inference), str(training)))
     else:
-        found = _report_of(decode(_bytes(report), where=str(report)), one, two, report)
+        found = given_report(Path(report), one, two)
     progress("writing the package")
     plan = plan_patch(found, two.header)
-    written = write_package(plan, Path(output), found, (one.header, two.header), (_digest(inference), _digest(training)),
+    written = write_package(plan, Path(output), found, (one.header, two.header), (digest(inference), digest(training)),
                             kernels_for(one, ops_of(plan), Path(output).resolve().name, everything=bool(plan.uncovered)))
     return plan, written
 
@@ -326,42 +338,19 @@ def verify(folder: Path, model: str, *, inference: str | None = None, layers: in
     from graphdiff.capture.models import resolve_model
     from graphdiff.store import read_capture
     from graphdiff.verify import verify_patch
-    from graphdiff.verify.package import load_package
+    from graphdiff.verify.package import engine_options, load_package
 
     _, manifest = load_package(Path(folder))  # before the engine starts: a wrong folder must not cost two minutes
-    made = manifest["captures"]["inference"]
     reference = resolve_model(model, layers=layers, seed=seed)
     with tempfile.TemporaryDirectory(prefix="graphdiff-") as scratch:
         file = Path(inference) if inference else Path(scratch) / "engine.capture"
         if inference is None:
-            capture_vllm(model, file, target=made["target"], layers=layers, seed=seed, tokens=made["tokens"], keep_weights=True, progress=progress)
+            capture_vllm(model, file, layers=layers, seed=seed, keep_weights=True, progress=progress, **engine_options(manifest))
         engine = read_capture(file)
         if engine.header.model.fingerprint != reference.fingerprint:
             raise GraphdiffError("the engine's capture is of another model or other weights", where=f"{engine.header.model.name} and {reference.name}",
                                  fix="give the model it was captured from")
         return verify_patch(Path(folder), reference, engine, compare_captures, parts=parts, attn=attn, progress=progress)
-
-
-def _report_of(found: Report, inference: Capture, training: Capture, where: Path) -> Report:
-    """The report, if it can be of these two captures."""
-    for side, capture in ((found.inference, inference), (found.training, training)):
-        if (side.kind, side.model, side.versions) != (capture.header.kind, capture.header.model.name, dict(capture.header.versions)):
-            raise GraphdiffError(f"this report is not of these captures: it has {side.kind} of {side.model}", where=str(where),
-                                 fix="give the captures it was made from, inference first, or leave the report out")
-    return found
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise GraphdiffError(f"cannot read the report: {error.strerror}", where=str(path)) from error
-
-
-def _digest(path: Path) -> str:
-    import hashlib
-
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 # ---- one capture, and the rules

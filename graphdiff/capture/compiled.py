@@ -23,10 +23,11 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
     if target == "native":
         if training or backward:
             raise GraphdiffError("no compiled training for this machine's C++ code", where=function.name, fix="use --target cuda:90")
-        return record_native(function)
+        return record_native(function, config_patches)
     from torch.utils._pytree import tree_leaves
 
     from graphdiff.capture.inductor import cuda_code_for_function
+    from graphdiff.capture.inductor.options import in_force
     from graphdiff.lower.inductor.context import SourcePosition
     from graphdiff.lower.inductor.function import program_from_output_code
 
@@ -38,19 +39,23 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
     code = cuda_code_for_function(function.call, function.args, target, training=training, config_patches=config_patches)
     inputs = [_input(item, flat, names) for item in code.inputs]
     sources = {name: SourcePosition(file=file, line=line) for name, (file, line) in code.sources.items()}
+    options = in_force(config_patches or {})
     if training and code.backward is None:
         raise GraphdiffError("this function has no backward", where=function.name, fix="return something that depends on a float input")
     how = f"torch.compile{' with gradients' if training else ''}, Inductor code for {target}"
+    if backward and "_scaled_dot_product_flash_attention_for_cpu_backward" in code.backward.text:
+        raise GraphdiffError("the backward of fused attention is traced on the CPU, as another op than on CUDA", where=function.name,
+                             fix="record the forward alone (--training), or write attention out")
     if backward:
-        program, bits = _with_backward(code, inputs, sources)
+        program, bits = _with_backward(code, inputs, sources, names)
         return Recorded(program, bits, f"{how}, forward and backward", target, ("gradients of the results are made up, the same for the same sizes",),
-                        {"output_code": code.text, "backward_code": code.backward.text})
+                        {"output_code": code.text, "backward_code": code.backward.text}, inductor=options)
     program, bits = program_from_output_code(code.text, inputs, name="output_code", sources=sources, modules=code.modules,
                                              kernel_sources=code.kernel_sources)
     notes = (f"{_saved(program, code)} results of the code are saved for the backward",) if training else ()
     _reorder_outputs(program, code)
     return Recorded(program, bits, f"{how}, forward" if training else how, target, notes, {"output_code": code.text},
-                    ("the backward (record it with --backward)",) if training else ())
+                    ("the backward (record it with --backward)",) if training else (), options)
 
 
 def _with_gradients(function: Function) -> Function:
@@ -68,8 +73,11 @@ def _saved(program: Any, code: Any) -> int:
     return max(0, len(program.outputs) - sum(o.kind == "output" for o in code.outputs))
 
 
-def _with_backward(code: Any, inputs: list[Any], sources: dict[str, Any]) -> tuple[Any, dict]:
-    """Forward and backward as one program; the gradients of the results are leaves with generic numbers."""
+def _with_backward(code: Any, inputs: list[Any], sources: dict[str, Any], names: list[str]) -> tuple[Any, dict]:
+    """Forward and backward as one program; the gradients of the results are leaves with generic numbers.
+
+    names: of the function's inputs, in whose order their gradients come (Dynamo has its own), parameters last.
+    """
     from graphdiff.capture.dumps.signature import signature_of
     from graphdiff.capture.dumps.standin import standin
     from graphdiff.lower.inductor.function import Input, program_from_forward_and_backward
@@ -84,18 +92,21 @@ def _with_backward(code: Any, inputs: list[Any], sources: dict[str, Any]) -> tup
         inputs, tangents, gradient_names=[i if isinstance(i, str) else getattr(i, "name", "") for i in inputs], sources=sources, modules=code.modules)
     by_place = {o.name: o for o in program.outputs}
     results = [by_place.get(f"output_{o.position}") for o in code.outputs if o.kind == "output"]
-    gradients = [o for o in program.outputs if o.name.startswith("grad_")]
+    places = {f"grad_{name}": i for i, name in enumerate(names)}
+    gradients = sorted((o for o in program.outputs if o.name.startswith("grad_")), key=lambda o: places.get(o.name, len(names)))
     program.outputs[:] = [*(Output(f"output{i}", o.operand) for i, o in enumerate(results) if o is not None), *gradients]
     return program, bits
 
 
-def record_native(function: Function) -> Recorded:
+def record_native(function: Function, config_patches: dict[str, Any] | None = None) -> Recorded:
     """As this machine's Inductor compiles it: C++ loops."""
     from graphdiff.capture.inductor.native import native_code_for_function
+    from graphdiff.capture.inductor.options import in_force
 
-    native = native_code_for_function(function.call, function.args)
+    native = native_code_for_function(function.call, function.args, config_patches=config_patches)
     program, bits = program_from_native(native, function)
-    return Recorded(program, bits, "torch.compile, Inductor's C++ code", "native", (), {"output_code": native.code.text})
+    return Recorded(program, bits, "torch.compile, Inductor's C++ code", "native", (), {"output_code": native.code.text},
+                    inductor=in_force(config_patches or {}))
 
 
 def program_from_native(native: NativeCode, function: Function) -> tuple[Any, dict]:

@@ -29,7 +29,8 @@ class Function:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A function's program with the bits of all its leaves, how it ran, and the texts of generated code.
+    """A function's program with the bits of all its leaves, how it ran, the texts of generated code, and Inductor's
+    options that were set (`options.in_force`).
 
     Raises GraphdiffError if every result is empty (a mask that keeps no row): nothing was computed that could be compared.
     """
@@ -41,6 +42,7 @@ class Recorded:
     notes: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
     not_captured: tuple[str, ...] = ()
+    inductor: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         outputs = self.program.outputs

@@ -26,7 +26,8 @@ def training_header(model: ModelRef, recorded: TrainingCapture, tokens: list[int
 
     return CaptureInfo(
         kind="transformers", model=ModelInfo(name=model.name, config=model.config, fingerprint=model.fingerprint, layers=model.layers),
-        versions=recorded.versions, mode=recorded.mode, target=recorded.target, probe=ProbeTokens(tokens=tokens, positions=positions),
+        versions=recorded.versions, mode=recorded.mode, target=recorded.target, inductor=recorded.inductor,
+        probe=ProbeTokens(tokens=tokens, positions=positions),
         kernels=[KernelInfo(name=name, code=code, kind=kind) for code, text in recorded.sources.items()
                  for kind, pattern in (("c++", _CPP_KERNEL), ("triton", _KERNEL)) for name in pattern.findall(text)],
         outputs=[o.name for o in recorded.builder.program.outputs], not_captured=list(NOT_CAPTURED),
@@ -42,7 +43,7 @@ def engine_header(raw: RawEngineCapture, request: Any, tokens: list[int], positi
     return CaptureInfo(
         kind="vllm", model=ModelInfo(name=request.model or raw.model, config=request.options.get("config") or raw.config,
                                      fingerprint=request.fingerprint, layers=layers),
-        versions=raw.versions, mode=raw.mode, target=raw.target, shapes="dynamic" if bucket == "dynamic" else f"{bucket} token{'s' if bucket != 1 else ''}",
+        versions=raw.versions, mode=raw.mode, target=raw.target, inductor=raw.inductor, shapes="dynamic" if bucket == "dynamic" else f"{bucket} token{'s' if bucket != 1 else ''}",
         probe=ProbeTokens(tokens=tokens, positions=positions), outputs=["hidden_states"],
         differences=[*raw.differences, *_synthetic(bool(request.options.get("synthetic")), layers)],
         not_captured=list(raw.not_captured), kernels=kernels)
@@ -56,7 +57,7 @@ def native_header(raw: RawNative, request: Any, tokens: list[int], positions: li
     return CaptureInfo(
         kind="vllm", model=ModelInfo(name=request.model or raw.model, config=request.options.get("config") or raw.config,
                                      fingerprint=request.fingerprint, layers=layers),
-        versions=raw.versions, mode=raw.mode, target=raw.target, shapes="dynamic" if code else "",
+        versions=raw.versions, mode=raw.mode, target=raw.target, inductor=raw.inductor, shapes="dynamic" if code else "",
         probe=ProbeTokens(tokens=tokens, positions=positions), outputs=["hidden_states"],
         differences=[*raw.differences, *_synthetic(bool(request.options.get("synthetic")), layers)],
         not_captured=list(raw.not_captured), kernels=[KernelInfo(name=name, code="model", kind="c++") for name in names],
@@ -72,7 +73,7 @@ def function_header(spec: str, seed: int, recorded: Recorded) -> CaptureInfo:
     kernels += [KernelInfo(name=k, code=code, kind="c++") for code, text in recorded.sources.items() for k in _CPP_KERNEL.findall(text)]
     return CaptureInfo(
         kind="function", model=ModelInfo(name=f"{file.rsplit('/', 1)[-1]}:{name}"), versions={"torch": str(torch.__version__)},
-        mode=recorded.mode, target=recorded.target, probe=ProbeTokens(seed=seed), outputs=[o.name for o in recorded.program.outputs],
+        mode=recorded.mode, target=recorded.target, inductor=recorded.inductor, probe=ProbeTokens(seed=seed), outputs=[o.name for o in recorded.program.outputs],
         not_captured=list(recorded.not_captured), notes=list(recorded.notes), kernels=kernels)
 
 

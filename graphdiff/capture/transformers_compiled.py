@@ -14,15 +14,17 @@ from graphdiff.errors import GraphdiffError
 
 
 def record_compiled_training(model: ModelRef, tokens: list[int], positions: list[int], *, attn: str = "sdpa",
-                             autocast: str | None = None, prepare: Any = None) -> TrainingCapture:
+                             autocast: str | None = None, prepare: Any = None, config_patches: dict[str, Any] | None = None) -> TrainingCapture:
     """Trace the base model with gradients, let Inductor write its forward, lower that on the probe.
 
+    config_patches: Inductor's options.
     Raises GraphdiffError if it does not compile as one graph, or has a construct with no lowering.
     """
     import torch
     import transformers
 
     from graphdiff.capture.inductor.native import compile_by_inductor, watched_graph
+    from graphdiff.capture.inductor.options import in_force
 
     causal = load_model(model, attn=attn, autocast=autocast)
     if prepare is not None:
@@ -33,7 +35,7 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     results: list[Any] = []
 
     def backend(graph: Any, inputs: list[Any]) -> Any:
-        seen.append((graph, list(inputs), watched_graph(graph, lambda: compile_by_inductor(graph, inputs), False)))
+        seen.append((graph, list(inputs), watched_graph(graph, lambda: compile_by_inductor(graph, inputs, config_patches), False)))
 
         def run(*args: Any) -> Any:
             results[:] = graph.forward(*args)
@@ -59,7 +61,7 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     builder = _lowered(graph, inputs, watched, place, prefix)
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     mode = f"torch.compile, Inductor's C++ code, attention {attn}" + (f", autocast {autocast} over float32 weights" if autocast else "")
-    return TrainingCapture(builder, versions, [], [], mode, "native", {"forward": watched.code.text})
+    return TrainingCapture(builder, versions, [], [], mode, "native", {"forward": watched.code.text}, in_force(config_patches or {}))
 
 
 def _lowered(graph: Any, inputs: list[Any], watched: Any, place: int, prefix: str) -> Any:

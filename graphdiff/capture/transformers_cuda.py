@@ -14,19 +14,18 @@ from graphdiff.errors import GraphdiffError
 
 
 def record_cuda_training(model: ModelRef, tokens: list[int], positions: list[int], target: str, *, attn: str = "eager",
-                         prepare: Any = None) -> TrainingCapture:
+                         prepare: Any = None, config_patches: dict[str, Any] | None = None) -> TrainingCapture:
     """Trace the base model with gradients, let Inductor write its forward for `target`, lower that on the probe.
 
+    config_patches: Inductor's options.
     Raises GraphdiffError if it does not compile as one graph, or has a construct with no lowering.
     """
     import torch
     import transformers
 
     from graphdiff.capture.inductor import cuda_code_for_function
+    from graphdiff.capture.inductor.options import in_force
 
-    if attn != "eager":
-        raise GraphdiffError(f"compiled training for {target} is captured with eager attention only", where=f"--attn {attn}",
-                             fix="leave --attn out: fused attention is traced on the CPU, as another op than on CUDA")
     causal = load_model(model, attn=attn, autocast=None)
     if prepare is not None:
         prepare(causal)
@@ -44,11 +43,11 @@ def record_cuda_training(model: ModelRef, tokens: list[int], positions: list[int
             return getattr(self, prefix)(input_ids=ids, position_ids=places, use_cache=False).last_hidden_state
 
     inputs = torch.tensor([tokens]), torch.tensor([positions])
-    code = cuda_code_for_function(Forward(), inputs, target, training=True)
+    code = cuda_code_for_function(Forward(), inputs, target, training=True, config_patches=config_patches)
     builder = _lowered(code, inputs)
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     mode = f"torch.compile with gradients, Inductor code for {target}, forward, attention {attn}"
-    return TrainingCapture(builder, versions, [], [], mode, target, {"forward": code.text})
+    return TrainingCapture(builder, versions, [], [], mode, target, {"forward": code.text}, in_force(config_patches or {}))
 
 
 def _lowered(code: Any, inputs: tuple[Any, Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from graphdiff.cli.compare import Attention, Autocast
-from graphdiff.cli.options import Bucket, CaptureFile, EngineMode, KeepWeights, Layers, Mode, Seed, Target, Tokens
+from graphdiff.cli.options import Bucket, CaptureFile, EngineMode, GraphPartition, Inductor, KeepWeights, Layers, Mode, Seed, Target, Tokens
 
 commands = typer.Typer(
     no_args_is_help=False,
@@ -37,6 +37,8 @@ def vllm(
     tokens: Tokens = 8,
     bucket: Bucket = None,
     combo_kernels: Annotated[bool, typer.Option(help="Let Inductor combine kernels, as vLLM does on CUDA.")] = True,
+    graph_partition: GraphPartition = False,
+    inductor: Inductor = None,
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run the engine core in this process (for debuggers).")
     ] = False,
@@ -61,6 +63,8 @@ def vllm(
             seed=seed,
             tokens=tokens,
             combo_kernels=combo_kernels,
+            graph_partition=graph_partition,
+            inductor=inductor or (),
             bucket=bucket,
             in_process=in_process,
             keep_weights=keep_weights,
@@ -93,9 +97,10 @@ def transformers(
     target: Annotated[
         str,
         typer.Option(
-            metavar="TARGET", help="With --compile: native (this machine) or cuda:90 (no GPU needed, eager attention)."
+            metavar="TARGET", help="With --compile: native (this machine) or cuda:90 (no GPU needed)."
         ),
     ] = "native",
+    inductor: Inductor = None,
     keep_weights: KeepWeights = False,
 ) -> None:
     """Run the training forward of transformers and record it.
@@ -118,6 +123,7 @@ def transformers(
             checkpointing=checkpointing,
             compile=compile,
             target=target,
+            inductor=inductor or (),
             keep_weights=keep_weights,
             progress=say,
         )
@@ -137,6 +143,7 @@ def function(
         bool, typer.Option("--backward", help="With --compile: as --training, and the backward too.")
     ] = False,
     target: Target = "cuda:90",
+    inductor: Inductor = None,
     seed: Seed = 0,
 ) -> None:
     """Run any torch function and record it. It runs the two files that it is given.
@@ -154,6 +161,7 @@ def function(
             output,
             compile=compile,
             target=target,
+            inductor=inductor or (),
             seed=seed,
             training=training,
             backward=backward,

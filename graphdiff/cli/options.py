@@ -59,6 +59,23 @@ Bucket = Annotated[
         "tokens. Default: the schedule for any number of tokens.",
     ),
 ]
+GraphPartition = Annotated[
+    bool,
+    typer.Option(
+        "--graph-partition/--no-graph-partition",
+        help="Compile with use_inductor_graph_partition: the whole model as one graph, attention inside, where the "
+        "residual between layers is never rounded. Off, as by default in vLLM: a piece per layer.",
+    ),
+]
+Inductor = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--inductor",
+        metavar="NAME=VALUE",
+        help="Of compiled code: an option of torch._inductor.config, such as emulate_precision_casts=true. May be given "
+        "several times; the capture and reports say it.",
+    ),
+]
 Ptx = Annotated[
     bool,
     typer.Option(

@@ -10,7 +10,7 @@ def side_of(capture: Capture, source: str) -> model.Side:
     """The report's description of one capture."""
     h = capture.header
     return model.Side(kind=h.kind, model=h.model.name, versions=dict(h.versions), mode=h.mode, target=h.target, shapes=h.shapes,
-                      source=source)
+                      inductor=dict(h.inductor), source=source)
 
 
 def coverage_of(inference: Capture, training: Capture) -> model.Coverage:

@@ -16,7 +16,7 @@ def listing_of(capture: Capture) -> dict[str, Any]:
     side = Side(capture.program, capture.probe, capture.program.data) if capture.probe is not None else None
     return {
         "capture": {"kind": h.kind, "model": h.model.name, "layers": h.model.layers, "mode": h.mode, "target": h.target,
-                    "shapes": h.shapes, "versions": dict(h.versions), "probe tokens": len(h.probe.tokens)},
+                    "shapes": h.shapes, "inductor options": dict(h.inductor), "versions": dict(h.versions), "probe tokens": len(h.probe.tokens)},
         "program": {"nodes": len(capture.program.nodes), **{k: v for k, v in sorted(
             Counter(n.kind for n in capture.program.nodes).items())}},
         "kernels": [{"kernel": k.name, "piece": k.code, "kind": k.kind} for k in h.kernels],

@@ -169,7 +169,7 @@ def _manifest(plan: Plan, captures: tuple[CaptureInfo, CaptureInfo], fingerprint
         "model": {"name": training.model.name, "type": plan.model_type, "module": plan.source.module if plan.source else None,
                   "class": f"{plan.prefix}Model", "config": _config(plan, training)},
         "captures": {name: {"kind": c.kind, "model": c.model.name, "layers": c.model.layers, "weights": c.model.fingerprint,
-                            "versions": dict(c.versions), "mode": c.mode, "target": c.target, "shapes": c.shapes, "tokens": len(c.probe.tokens), "sha256": digest}
+                            "versions": dict(c.versions), "mode": c.mode, "target": c.target, "shapes": c.shapes, "inductor": dict(c.inductor), "tokens": len(c.probe.tokens), "sha256": digest}
                      for name, c, digest in (("inference", inference, fingerprints[0]), ("training", training, fingerprints[1]))},
         "parts": {p.part.name: _part(plan, p) for p in plan.parts},
         "kernels": {"operators": sorted(kernels.signatures), "missing": kernels.missing},

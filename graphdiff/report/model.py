@@ -35,7 +35,8 @@ class Side(msgspec.Struct, kw_only=True):
     """What ran on one side.
 
     `kind` is the sort of capture (`vllm`, `transformers`, `function`), `mode` how it was compiled or that it was not,
-    `target` what its kernels are for, `shapes` the bucket they were compiled for (`dynamic`, `1 token`).
+    `target` what its kernels are for, `shapes` the bucket they were compiled for (`dynamic`, `1 token`), `inductor` the
+    options that Inductor was given.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Side(msgspec.Struct, kw_only=True):
     mode: str = ""
     target: str = ""
     shapes: str = ""
+    inductor: dict[str, bool | int | float | str | None] = {}
     source: str = ""
 
 

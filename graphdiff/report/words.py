@@ -56,7 +56,8 @@ def percent(part: int, whole: int) -> str:
 def side(side: Side) -> str:
     """`transformers 5.19.0 · qwen3-tiny · eager · cpu · 8 tokens`; the other versions stand in `versions`."""
     engine = " ".join(part for part in (side.kind, side.versions.get(side.kind, "")) if part)
-    return clean(" · ".join(part for part in (engine, side.model, side.mode, side.target, side.shapes) if part))
+    options = ", ".join(f"{name}={value}" for name, value in side.inductor.items())
+    return clean(" · ".join(part for part in (engine, side.model, side.mode, side.target, side.shapes, options) if part))
 
 
 def versions(side: Side) -> str:

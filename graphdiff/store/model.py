@@ -51,6 +51,8 @@ class CaptureInfo(msgspec.Struct, kw_only=True):
     mode: str = ""
     target: str = ""
     shapes: str = ""
+    inductor: dict[str, bool | int | float | str | None] = {}
+    """Inductor's options that were given, and others in force that decide where its code rounds."""
     probe: ProbeTokens = msgspec.field(default_factory=ProbeTokens)
     outputs: list[str] = []
     differences: list[str] = []

@@ -35,6 +35,15 @@ def load_package(folder: Path) -> tuple[ModuleType, dict[str, Any]]:
     return package, manifest
 
 
+def engine_options(manifest: dict[str, Any]) -> dict[str, Any]:
+    """How the engine was captured that the patch was made for, as keywords of `pipeline.capture_vllm`."""
+    made = manifest["captures"]["inference"]
+    size, _, unit = made["shapes"].partition(" ")
+    return {"target": made["target"], "tokens": made["tokens"], "mode": "eager" if made["mode"] == "eager" else "compiled",
+            "bucket": int(size) if unit.startswith("token") else None, "graph_partition": made["mode"].endswith(", graph partition"),
+            "inductor": [f"{name}={value}" for name, value in made.get("inductor", {}).items()]}
+
+
 def edited_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
     """Files that are not as they were generated."""
     def digest(name: str) -> str:

@@ -14,11 +14,12 @@ pytest.importorskip("triton")
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "cuda-90" / "qwen3-tiny"
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
+@pytest.fixture(scope="module", params=["eager", "sdpa"])
+def compiled(request, tmp_path_factory):
+    """With attention written out, and as one opaque op."""
     file = tmp_path_factory.mktemp("t") / "compiled.capture"
     engine = read_capture(FIXTURES / "vllm.capture").header
-    capture_transformers("qwen3-tiny", file, layers=engine.model.layers, tokens=len(engine.probe.tokens), attn="eager", compile=True, target="cuda:90")
+    capture_transformers("qwen3-tiny", file, layers=engine.model.layers, tokens=len(engine.probe.tokens), attn=request.param, compile=True, target="cuda:90")
     return read_capture(file)
 
 
@@ -33,6 +34,9 @@ def test_against_the_engine(compiled):
     assert moved["rope-table"] == {("cos", "inference"), ("sin", "inference")}, "the compiled trainer keeps its table in FP32 registers"
     assert "gated-activation" not in moved and "rms-norm" not in moved, "fused on both sides"
     assert (report.summary.moved.training, report.summary.moved.inference) == (4, 2)
+    hidden = report.coverage.training.opaque
+    assert hidden == (32 if "attention eager" in compiled.header.mode else 0), "what attention forms inside, where it is written out"
+    assert (report.summary.unmatched.inference, report.summary.unmatched.training) == (0, 0)
 
 
 def test_against_eager_training(compiled):
@@ -42,6 +46,6 @@ def test_against_eager_training(compiled):
 
 
 def test_refusals(tmp_path):
-    for options in ({"attn": "sdpa"}, {"attn": "eager", "autocast": "bfloat16"}, {"attn": "eager", "checkpointing": True}):
+    for options in ({"attn": "eager", "autocast": "bfloat16"}, {"attn": "eager", "checkpointing": True}):
         with pytest.raises(GraphdiffError):
             capture_transformers("qwen3-tiny", tmp_path / "x.capture", compile=True, target="cuda:90", **options)

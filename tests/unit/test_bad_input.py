@@ -248,6 +248,27 @@ def test_models_that_are_none(tmp_path, good, monkeypatch, fails):
     assert not Path(out).exists()
 
 
+# ---- switches of an engine
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["--target", "native", "--graph-partition"], ("without graph partition (--graph-partition)", "--target cuda:90")),
+    (["--target", "native", "--mode", "eager", "--graph-partition"], ("--graph-partition",)),
+    (["--target", "native", "--mode", "eager", "--inductor", "emulate_precision_casts=true"], ("an eager engine compiles nothing", "--inductor")),
+    (["--inductor", "emulate_precision_cast=true"], ("no option", "did you mean emulate_precision_casts")),
+    (["--inductor", "combo_kernels=true"], ("has a switch of its own", "--no-combo-kernels")),
+    (["--inductor", "graph_partition=true"], ("has a switch of its own", "--graph-partition")),
+    (["--inductor", "force_disable_caches=false"], ("cannot be set for a capture",)),
+])
+def test_switches_that_this_engine_does_not_have(arguments, says, tmp_path, fails):
+    pytest.importorskip("vllm")
+    fails("capture", "vllm", "qwen3-tiny", *arguments, "-o", str(tmp_path / "x.cap"), says=says)
+
+
+def test_options_of_inductor_are_for_compiled_code(functions, tmp_path, fails):
+    given = ("--inductor", "emulate_precision_casts=true", "-o", str(tmp_path / "x.cap"))
+    fails("capture", "function", f"{functions}:good", "--inputs", f"{functions}:inputs", *given, says=("eager code", "add --compile"))
+    fails("capture", "transformers", "qwen3-tiny", *given, says=("eager code", "add --compile"))
+
+
 # ---- what is not installed
 BLOCKER = """
 import sys

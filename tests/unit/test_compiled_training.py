@@ -102,7 +102,7 @@ def test_training_against_inference(schedules, width, readers):
 def test_the_backward_is_one_program_with_its_forward(schedules):
     file = schedules[0]
     capture = function_capture(f"{file}:norm", f"{file}:at1024", 0, compile=True, backward=True)
-    assert [o.name for o in capture.program.outputs] == ["output0", "output1", "grad_residual", "grad_x", "grad_weight"]
+    assert [o.name for o in capture.program.outputs] == ["output0", "output1", "grad_x", "grad_residual", "grad_weight"]
     assert {s.code for s in capture.program.sites if s.code} == {"output_code", "backward_code"}
     again = compare_captures(capture, capture)
     assert not again.summary.moved.training and not again.summary.unmatched.training

@@ -135,3 +135,54 @@ def test_no_compiler_and_a_failing_compiler_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "false")
     with pytest.raises(GraphdiffError, match="could not be compiled"):
         device_guard._build(tmp_path / "x.cpp", tmp_path)
+
+
+def attention(causal, gradients=True):
+    def attend(q, k, v, mask=None):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal) * 2.3
+
+    q, k, v = bf16(1, 16, 4, 64).transpose(1, 2), bf16(1, 4, 16, 64), bf16(1, 4, 16, 64)
+    mask = () if causal else (torch.zeros(1, 1, 16, 16).masked_fill(torch.ones(16, 16).triu(1).bool(), float("-inf")).bfloat16(),)
+    return attend, tuple(t.requires_grad_(gradients) for t in (q, k, v)) + mask
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("causal", "op"), [(True, "flash"), (False, "efficient")])
+def test_attention_is_the_op_of_cuda_and_reads_what_eager_reads(causal, op, training):
+    """With gradients it is traced as the CPU's op. Its result lies in memory as q does, or tokens first, not as it is numbered."""
+    from graphdiff.capture.compiled import record_compiled
+    from graphdiff.capture.function import Function, record_eager
+    from graphdiff.program.evaluate import Evaluation
+
+    attend, args = attention(causal, training)
+    function = Function(attend, args, ("q", "k", "v", "mask")[: len(args)], __file__, "attend")
+    recorded = record_compiled(function, "cuda:90", training=training)
+    assert f"aten._scaled_dot_product_{op}_attention.default(" in recorded.sources["output_code"]
+    plain = Function(attend, tuple(t.detach() for t in args), function.names, __file__, "attend")
+    eager = record_eager(plain)
+    found, expected = (Evaluation(r.program, r.bits).output(0).reshape(-1) for r in (recorded, eager))
+    assert (found == expected).all() and len({float(x) for x in found}) > 100
+
+
+def test_attention_that_cuda_would_run_otherwise_is_refused():
+    from graphdiff.capture.compiled import record_compiled
+    from graphdiff.capture.function import Function
+
+    attend, args = attention(False)
+    args = (*args[:3], args[3].requires_grad_())
+    with pytest.raises(GraphdiffError, match="written out where it is traced"):
+        record_compiled(Function(attend, args, ("q", "k", "v", "mask"), __file__, "attend"), "cuda:90", training=True)
+    attend, args = attention(True)
+    with pytest.raises(GraphdiffError, match="backward of fused attention"):
+        record_compiled(Function(attend, args, ("q", "k", "v"), __file__, "attend"), "cuda:90", backward=True)
+
+
+def test_memory_that_lies_otherwise_than_the_code_says_is_an_error(monkeypatch):
+    from graphdiff.capture.compiled import record_compiled
+    from graphdiff.capture.function import Function
+    from graphdiff.lower.inductor import extern
+
+    monkeypatch.setattr(extern, "like", lambda x: extern.fresh(x.shape, x.dtype))
+    attend, args = attention(True, False)
+    with pytest.raises(GraphdiffError, match="memory laid out as"):
+        record_compiled(Function(attend, args, ("q", "k", "v"), __file__, "attend"), "cuda:90")

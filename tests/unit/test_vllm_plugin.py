@@ -36,7 +36,7 @@ def test_the_entry_point_is_the_plugin():
 
 
 def test_a_request_survives_its_file(tmp_path):
-    request = Request(output="/x/y.capture", combo_kernels=False, options={"tokens": 8})
+    request = Request(output="/x/y.capture", combo_kernels=False, graph_partition=True, inductor={"emulate_precision_casts": True}, options={"tokens": 8})
     request.save(tmp_path / "request.json")
     assert read_request(tmp_path / "request.json") == request
 
@@ -108,3 +108,31 @@ def test_an_engine_of_another_version_runs_and_the_status_says_why_there_is_no_c
     assert session.active() is None
     with pytest.raises(GraphdiffError, match="vllm 0.9.1 is not supported"):
         read_status(tmp_path / "a.capture").check()
+
+
+@pytest.mark.parametrize("switch", [{"graph_partition": True}, {"inductor": {"emulate_precision_casts": True}}])
+def test_a_request_changes_nothing_in_how_an_engine_of_ones_own_compiles(switch, tmp_path, monkeypatch):
+    from graphdiff.capture.vllm import session
+
+    monkeypatch.setattr(session, "begin", lambda current: pytest.fail("the capture began"))
+    session.begin_requested(Request(output=str(tmp_path / "a.capture"), **switch))
+    with pytest.raises(GraphdiffError, match="use_inductor_graph_partition"):
+        read_status(tmp_path / "a.capture").check()
+
+
+@pytest.mark.parametrize(
+    ("made", "options"),
+    [
+        ({"mode": "VLLM_COMPILE", "shapes": "dynamic"}, {"mode": "compiled", "bucket": None, "graph_partition": False}),
+        ({"mode": "VLLM_COMPILE, graph partition", "shapes": "1 token"}, {"mode": "compiled", "bucket": 1, "graph_partition": True}),
+        ({"mode": "VLLM_COMPILE", "shapes": "16 tokens"}, {"mode": "compiled", "bucket": 16, "graph_partition": False}),
+        ({"mode": "eager", "shapes": ""}, {"mode": "eager", "bucket": None, "graph_partition": False}),
+    ],
+)
+def test_verify_runs_the_engine_as_it_was_captured(made, options):
+    from graphdiff.verify.package import engine_options
+
+    manifest = {"captures": {"inference": {"target": "cuda:90", "tokens": 8, **made}}}
+    assert engine_options(manifest) == {"target": "cuda:90", "tokens": 8, "inductor": [], **options}
+    manifest["captures"]["inference"]["inductor"] = {"emulate_precision_casts": True}
+    assert engine_options(manifest)["inductor"] == ["emulate_precision_casts=True"]

@@ -17,7 +17,7 @@ MOST_FILES = 20_000
 LARGEST_FILE = 256 << 20
 LARGEST_FOLDER = 1 << 30
 LARGEST_CODE = 16 << 20
-TORCH = ("2.13",)
+TORCH = ("2.13", "2.14")
 """Versions whose dumps are known to be read right."""
 SUFFIXES = frozenset({"", ".py", ".log", ".txt", ".out", ".err"})
 MODULE = re.compile(r"^async_compile = AsyncCompile\(\)$|^# AOT ID: ", re.MULTILINE)

@@ -57,11 +57,11 @@ def watched_graph(graph: Any, compile_graph: Callable[[], Any], run: bool) -> Wa
     return backend().watched_graph(graph, compile_graph, run)
 
 
-def compile_by_inductor(graph: Any, inputs: Sequence[Any]) -> Any:
-    """What torch.compile's default backend does with Dynamo's `graph`."""
+def compile_by_inductor(graph: Any, inputs: Sequence[Any], config_patches: dict[str, Any] | None = None) -> Any:
+    """What torch.compile's default backend does with Dynamo's `graph`. `config_patches` are Inductor's options."""
     from graphdiff.capture.inductor.versions import backend
 
-    return backend().compile_by_inductor(graph, inputs)
+    return backend().compile_by_inductor(graph, inputs, config_patches or {})
 
 
 def native_code_for_function(fn: Callable[..., Any], inputs: Sequence[Any], *, config_patches: dict[str, Any] | None = None,

@@ -1,6 +1,6 @@
 """Everything that graphdiff uses of the private API of torch 2.13 to get CUDA code out of Inductor with no GPU.
 
-(With its two parts, `torch_2_13_device` and `torch_2_13_move`.) Interface: `code_for_graph`, `code_for_function`.
+(With its parts `torch_2_13_*`.) Interface: `__all__`.
 The way: move the Dynamo graph to a fake CUDA device (`moved_to_cuda`), hand it to `compile_fx` while Inductor
 believes in that device (`fake_device`), and keep each graph's text where Inductor would load it as a module
 (`Recorder`). With a backward it is otherwise, since autograd runs on no fake device: AOTAutograd traces on the CPU,
@@ -24,8 +24,14 @@ from graphdiff.capture.inductor.native import NativeCode, WatchedGraph
 from graphdiff.capture.inductor.targets import Target
 from graphdiff.capture.inductor.torch_2_13_cpp import NativeRecorder, recording
 from graphdiff.capture.inductor.torch_2_13_device import Recorder, WrittenGraph, fake_device
-from graphdiff.capture.inductor.torch_2_13_move import moved_aten, moved_to_cuda, refuse_constants
+from graphdiff.capture.inductor.torch_2_13_move import attentions_in, moved_aten, moved_to_cuda, refuse_constants
+from graphdiff.capture.inductor.torch_2_13_options import option_types, rounding_options
 from graphdiff.errors import GraphdiffError
+
+__all__ = [
+    "code_for_function", "code_for_graph", "compile_by_inductor", "native_code_for_function", "option_types",
+    "rounding_options", "watched_graph",
+]  # fmt: skip
 
 # Nothing may depend on a timing, a cache or a second process: there is no device to time on.
 NO_TIMING = {
@@ -90,7 +96,7 @@ def native_code_for_function(
     """Code for this machine; see `native.native_code_for_function`."""
     traced = _trace(fn, inputs, False)
     recorder, context = NativeRecorder(run), TracingContext(FakeTensorMode())
-    options = {"force_disable_caches": True, "fx_graph_cache": False, "cpp_wrapper": False, **config_patches}
+    options = {**config_patches, "force_disable_caches": True, "fx_graph_cache": False, "cpp_wrapper": False}
     results: list[Any] = []
     with torch.inference_mode(False), torch.no_grad(), recording(recorder), inductor_options.patch(options):
         with tracing(context):
@@ -176,10 +182,10 @@ def _write_training(
     from torch._inductor.compile_fx import compile_fx_inner
 
     install_noop_cuda_guard()
-    recorder, context = Recorder(), TracingContext(FakeTensorMode())
+    recorder, context, attentions = Recorder(), TracingContext(FakeTensorMode()), attentions_in(graph)
 
     def write(aten: torch.fx.GraphModule, aten_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-        moved, inputs, mode = moved_aten(aten, aten_inputs)
+        moved, inputs, mode = moved_aten(aten, aten_inputs, 0 if options.get("is_backward") else attentions)
         kept = {name: options[name] for name in ("is_backward", "static_input_idxs", "graph_id") if name in options}
         with fake_device(recorder, target), tracing(TracingContext(mode)):
             compile_fx_inner(moved, inputs, **kept)
@@ -356,8 +362,9 @@ def _name(fn: Callable[..., Any]) -> str:
     return getattr(fn, "__qualname__", type(fn).__name__)
 
 
-def compile_by_inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+def compile_by_inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any], config_patches: dict[str, Any]) -> Any:
     """torch._inductor.compile_fx, the default backend's way in."""
     from torch._inductor.compile_fx import compile_fx
 
-    return compile_fx(graph, list(inputs))
+    with inductor_options.patch(config_patches):
+        return compile_fx(graph, list(inputs))

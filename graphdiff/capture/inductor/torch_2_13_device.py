@@ -112,6 +112,8 @@ def fake_device(recorder: Recorder, target: Target) -> Iterator[None]:
             mock.patch.object(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
             mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
             mock.patch.object(torch.cuda, "device_count", lambda: 1),
+            # A CUDA build may infer from that count that there is a device whose random state must be kept.
+            mock.patch.object(torch.cuda, "is_available", lambda: False),
             mock.patch.object(driver, "_active", _TritonDriver(target)),
             # Fake tensors must not try the device, whatever the process has been told about it.
             mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda mode: True)),

@@ -47,18 +47,66 @@ def _shapes_from_numbers(graph: torch.fx.GraphModule) -> ShapeEnv | None:
 
 
 def moved_aten(
-    graph: torch.fx.GraphModule, example_inputs: Sequence[Any]
+    graph: torch.fx.GraphModule, example_inputs: Sequence[Any], attentions: int = 0
 ) -> tuple[torch.fx.GraphModule, list[Any], FakeTensorMode]:
-    """As `moved_to_cuda`, of a graph of aten ops that nothing traces anew: what its nodes hold is computed again."""
+    """As `moved_to_cuda`, of a graph of aten ops that nothing traces anew: what its nodes hold is computed again.
+
+    attentions: how many it has as fused ops. Raises GraphdiffError where the CPU has fewer of them, so writes some out.
+    """
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
     moved, inputs, mode = moved_to_cuda(graph, example_inputs)
+    if _attention_of_cuda(moved) < attentions:
+        raise GraphdiffError(
+            "attention is written out where it is traced, on the CPU, and fused on CUDA",
+            where="scaled_dot_product_attention",
+            fix="give it no dropout and no mask that needs a gradient, or write it out",
+        )
     for node in moved.graph.nodes:
         for stale in ("tensor_meta", "eager_input_vals"):
             node.meta.pop(stale, None)
     with mode:
         FakeTensorProp(moved, mode=mode).propagate_dont_convert_inputs(*inputs)
     return moved, inputs, mode
+
+
+def attentions_in(graph: torch.fx.GraphModule) -> int:
+    """How many calls of `scaled_dot_product_attention` a Dynamo graph has."""
+    attention = torch.nn.functional.scaled_dot_product_attention
+    graphs = (m.graph for m in graph.modules() if isinstance(m, torch.fx.GraphModule))
+    return sum(node.target is attention for g in graphs for node in g.nodes)
+
+
+def _attention_of_cuda(graph: torch.fx.GraphModule) -> int:
+    """The forward's attention was traced on the CPU, as its kernel: put CUDA's there, as `_attention_on_cuda` chooses.
+
+    The first two results are the same in both: the output, and float32 sums that only the backward reads. Its op stays
+    the CPU's, which has no lowering: a backward with attention in it is refused. Returns how many there were.
+    """
+    cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    nodes = list(graph.graph.find_nodes(op="call_function", target=cpu))
+    for node in nodes:
+        query, key, value, *rest = node.args
+        dropout, causal = (*rest, 0.0, False)[:2] if len(rest) < 2 else rest[:2]
+        mask, scale = node.kwargs.get("attn_mask"), node.kwargs.get("scale")
+        if mask is None:
+            node.target = torch.ops.aten._scaled_dot_product_flash_attention.default
+            node.args = (query, key, value, dropout, causal, False)
+        else:
+            with graph.graph.inserting_before(node):
+                queries, keys = (_shape(n) for n in (query, key))
+                shape = [*queries[:-1], keys[-2]]
+                mask = graph.graph.call_function(torch.ops.aten.expand.default, (mask, shape))
+            node.target = torch.ops.aten._scaled_dot_product_efficient_attention.default
+            node.args = (query, key, value, mask, True, dropout, causal)
+        node.kwargs = {"scale": scale}
+    graph.recompile()
+    return len(nodes)
+
+
+def _shape(node: torch.fx.Node) -> torch.Size:
+    """Of what a node makes; inputs that have been moved keep it as `example_value`."""
+    return (node.meta["val"] if "val" in node.meta else node.meta["example_value"]).shape
 
 
 def _moved_tensor(value: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -15,14 +15,14 @@ def backend() -> ModuleType:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError as error:
         raise GraphdiffError(
-            "torch is not installed", where="CUDA code with no GPU", fix="pip install 'graphdiff-rl[torch]'"
+            "torch is not installed", where="compiled code", fix="pip install 'graphdiff-rl[torch]'"
         ) from error
     name = MODULES.get(".".join(version.split(".")[:2]))
     if name is None:
         supported = ", ".join(MODULES)
         raise GraphdiffError(
-            f"CUDA code with no GPU is not known to work with torch {version}",
+            f"compiled code of torch {version} is not known here",
             where=f"supported: torch {supported}",
-            fix=f"install torch {supported}, or capture for the target cpu",
+            fix="install one of them, or use `graphdiff capture dumps --any-torch` on its TORCH_TRACE",
         )
     return importlib.import_module(f"graphdiff.capture.inductor.{name}")

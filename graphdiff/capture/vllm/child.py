@@ -21,6 +21,8 @@ def main(request_file: str, model_folder: str, sizes: str) -> int:
             target=request.target,
             mode=request.mode,
             combo_kernels=request.combo_kernels,
+            graph_partition=request.graph_partition,
+            inductor=request.inductor,
             compile_sizes=json.loads(sizes),
             options=request.options,
             debug=request.debug,

@@ -68,7 +68,7 @@ class RawEngineCapture:
     update, run as they are; its nodes, inputs and output included).
     `parameters` holds the real merged tensors by input name. `returns_tuple` tells for each submodule whether its
     result is indexed (`getitem` nodes in `top`) or is itself the tensor. `fingerprint` is the checkpoint's, as
-    `models.fingerprint` makes it, empty if its folder is not at hand.
+    `models.fingerprint` makes it, empty if its folder is not at hand. `inductor`: the options of `options.in_force`.
     """
 
     model: str
@@ -84,6 +84,7 @@ class RawEngineCapture:
     returns_tuple: dict[str, bool]
     inputs: list[RawInput]
     parameters: dict[str, Any] = field(repr=False)
+    inductor: dict[str, Any] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
     not_captured: list[str] = field(default_factory=list)
 

@@ -24,6 +24,7 @@ class RawNative:
     weights: dict[int, Any] = field(repr=False)
     weight_names: dict[int, str] = field(repr=False)
     target: str = "native"
+    inductor: dict[str, Any] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
     not_captured: list[str] = field(default_factory=list)
 

@@ -19,6 +19,8 @@ class Request:
     With `stop` the engine is ours and its start ends after the capture. Without, the engine is somebody's and goes on,
     whatever becomes of the capture; on a CPU it runs with CUDA's defaults (VLLM_COMPILE, plain matmuls). With `debug`
     the traceback of a failure is printed in its process. `mode` is `compiled` or, for the target native, `eager`.
+    `graph_partition` and `inductor` (options of Inductor) are for our own engine only: somebody's is captured as it is
+    configured.
     `options` are passed on to lowering.
     """
 
@@ -26,6 +28,8 @@ class Request:
     target: str = "cuda:90"
     mode: str = "compiled"
     combo_kernels: bool = True
+    graph_partition: bool = False
+    inductor: dict[str, Any] = field(default_factory=dict)
     stop: bool = False
     debug: bool = False
     model: str = ""

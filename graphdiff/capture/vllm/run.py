@@ -38,7 +38,8 @@ SETTINGS = {
 CHILD_TIMEOUT_SECONDS = 3600
 
 
-def check_mode(target: str, mode: str, bucket: int | None = None) -> None:
+def check_mode(target: str, mode: str, bucket: int | None = None, *, graph_partition: bool = False,
+               inductor: bool = False) -> None:
     """Raises GraphdiffError for a combination that no engine runs in."""
     if mode not in ("compiled", "eager"):
         raise GraphdiffError(f"unknown mode {mode!r}", where="--mode", fix="give compiled or eager")
@@ -46,6 +47,13 @@ def check_mode(target: str, mode: str, bucket: int | None = None) -> None:
         raise GraphdiffError("only the engine of this machine can be captured eager", where=f"--target {target}", fix="give --target native")
     if target == "native" and bucket is not None:
         raise GraphdiffError("on this machine the engine compiles one graph for any number of tokens", where="--bucket", fix="leave --bucket out")
+    if target == "native" and graph_partition:
+        raise GraphdiffError(
+            "on this machine the engine compiles one graph without graph partition", where="--graph-partition", fix="leave it out, or give --target cuda:90"
+        )
+
+    if mode == "eager" and inductor:
+        raise GraphdiffError("an eager engine compiles nothing", where="--inductor", fix="leave it out, or leave --mode eager out")
 
 
 def capture_engine(
@@ -54,6 +62,8 @@ def capture_engine(
     target: str = "cuda:90",
     mode: str = "compiled",
     combo_kernels: bool = True,
+    graph_partition: bool = False,
+    inductor: dict[str, Any] | None = None,
     compile_sizes: Sequence[int] = (),
     on_captured: Callable[[RawEngineCapture], None] | None = None,
     progress: Callable[[str], None] = lambda line: None,
@@ -63,8 +73,8 @@ def capture_engine(
     """Start the engine on `model` in this process and return what it compiles; the engine never runs.
 
     `on_captured` gets the capture while the engine still stands. `compile_sizes` are numbers of tokens for which
-    static shape buckets are captured beside the dynamic one. `engine_options` are the engine's, or `graph_partition`
-    for use_inductor_graph_partition (the whole graph is one piece then). With `debug` the engine's own log is shown.
+    static shape buckets are captured beside the dynamic one. `graph_partition` is use_inductor_graph_partition (the
+    whole graph is one piece then), `inductor` its options (inductor_compile_config). `engine_options` are the engine's. With `debug` the engine's own log is shown.
     """
     kept: list[RawEngineCapture] = []
 
@@ -80,6 +90,8 @@ def capture_engine(
         target=target,
         mode=mode,
         combo_kernels=combo_kernels,
+        graph_partition=graph_partition,
+        inductor=inductor or {},
         stop=True,
         debug=debug,
         model=model.name,
@@ -97,6 +109,8 @@ def write_engine_capture(
     target: str = "cuda:90",
     mode: str = "compiled",
     combo_kernels: bool = True,
+    graph_partition: bool = False,
+    inductor: dict[str, Any] | None = None,
     compile_sizes: Sequence[int] = (),
     options: dict[str, Any] | None = None,
     progress: Callable[[str], None] = lambda line: None,
@@ -111,6 +125,8 @@ def write_engine_capture(
         target=target,
         mode=mode,
         combo_kernels=combo_kernels,
+        graph_partition=graph_partition,
+        inductor=inductor or {},
         stop=True,
         debug=debug,
         model=model.name,
@@ -150,7 +166,10 @@ def _start(
         progress(f"starting vllm {version} on {model.name}")
         session.begin(current)
         try:
-            private.start_engine(str(model.path), compile_sizes=compile_sizes, **engine_options)
+            private.start_engine(
+                str(model.path), compile_sizes=compile_sizes, graph_partition=current.request.graph_partition,
+                inductor=current.request.inductor, **engine_options
+            )
         except session.CaptureDone as done:
             if done.error is not None:
                 raise done.error from None

@@ -97,6 +97,11 @@ def begin_requested(request: Request) -> None:
     """A session that writes the request's file; once per process, later calls change nothing."""
     if _active is not None:
         return
+    if request.graph_partition or request.inductor:
+        write_status(request.output, GraphdiffError(
+            "a request changes no switch of an engine that is not graphdiff's", where="graph_partition, inductor",
+            fix="start the engine with compilation_config.use_inductor_graph_partition or inductor_compile_config"))  # fmt: skip
+        return
     from graphdiff.capture.vllm import finish
 
     session = Session(

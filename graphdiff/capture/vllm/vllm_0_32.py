@@ -32,10 +32,19 @@ ENGINE = {
     "seed": 0,
 }
 _installed = False
+FunctorchOptions = Callable[[Any], contextlib.AbstractContextManager[None]]
 
 
-def install_hooks() -> None:
-    """Wrap the engine's functions, once per process."""
+def _functorch_options(manager: Any) -> contextlib.AbstractContextManager[None]:
+    """What the engine sets of functorch while its CompilerManager compiles: for good, in this version."""
+    from vllm.compilation.compiler_interface import set_functorch_config
+
+    set_functorch_config()
+    return contextlib.nullcontext()
+
+
+def install_hooks(functorch_options: FunctorchOptions = _functorch_options) -> None:
+    """Wrap the engine's functions, once per process. `functorch_options(manager)`: the later versions' way."""
     global _installed
     if _installed:
         return
@@ -43,13 +52,14 @@ def install_hooks() -> None:
     _keep_compile_mode()
     _keep_plain_matmuls()
     _watch_backend()
-    _watch_pieces()
+    _watch_pieces(functorch_options)
     _watch_aot_cache()
     native.install()
     _watch_end_of_start()
 
 
-def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partition: bool = False, **engine_options: Any) -> Any:
+def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partition: bool = False,
+                 inductor: dict[str, Any] | None = None, **engine_options: Any) -> Any:
     """Start an engine on the checkpoint at `path` in the mode that is default on CUDA; returns it.
 
     While a native capture is under way: in this machine's default mode, or eager.
@@ -58,11 +68,13 @@ def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partitio
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
-    options: dict[str, Any] = {"compilation_config": {"mode": 3, "compile_sizes": list(compile_sizes)}}
+    compilation: dict[str, Any] = {"inductor_compile_config": dict(inductor)} if inductor else {}
     if graph_partition:
-        options["compilation_config"]["use_inductor_graph_partition"] = True
+        compilation["use_inductor_graph_partition"] = True
     if native.is_native():
-        options = {"enforce_eager": native.is_native("eager")}
+        options = {"enforce_eager": native.is_native("eager"), "compilation_config": compilation}
+    else:
+        options = {"compilation_config": {"mode": 3, "compile_sizes": list(compile_sizes), **compilation}}
     with _no_binding(), native.forgotten_weights():
         return LLM(path, **{**ENGINE, **options, **engine_options})
 
@@ -226,7 +238,7 @@ def _submodules_kept(backend: Any) -> Iterator[dict[str, Any]]:
         backends.split_graph = split
 
 
-def _watch_pieces() -> None:
+def _watch_pieces(functorch_options: FunctorchOptions) -> None:
     """Around the compilation of one piece for one range of token counts."""
     from vllm.compilation.backends import CompilerManager
 
@@ -240,7 +252,8 @@ def _watch_pieces() -> None:
         current = session.active()
         if _collector is not None and current is not None and not current.finished:
             try:
-                codes = _piece_code(self, graph, example_inputs, additional_inductor_config, compile_range)
+                with functorch_options(self):
+                    codes = _piece_code(self, graph, example_inputs, additional_inductor_config, compile_range)
                 _collector.add(graph_index, compile_range, codes)
             except Exception as error:
                 current.failed(error)
@@ -258,12 +271,11 @@ def _piece_code(
     manager: Any, graph: Any, example_inputs: Sequence[Any], options: dict[str, Any], compile_range: Any
 ) -> list[OutputCode]:
     """The CUDA code of one piece, with the options and passes that the engine gives Inductor."""
-    from vllm.compilation.compiler_interface import set_functorch_config, set_inductor_config
+    from vllm.compilation.compiler_interface import set_inductor_config
 
     request = session.active().request
     options = {**options, "combo_kernels": request.combo_kernels}
     set_inductor_config(options, compile_range)
-    set_functorch_config()
     with manager.compile_context(compile_range), attention_inside(manager.compilation_config):
         return cuda_code_for_graph(graph, example_inputs, options, request.target)
 

@@ -29,7 +29,7 @@ def raw_capture(
         model=request.model or str(config.model_config.model),
         fingerprint=request.fingerprint or fingerprint_of(str(config.model_config.model)),
         target=request.target,
-        mode=compilation.mode.name,
+        mode=compilation.mode.name + (", graph partition" if compilation.use_inductor_graph_partition else ""),
         versions=versions(),
         config=json.loads(config.model_config.hf_config.to_json_string(use_diff=False)),
         compile_config=compile_config(config, request),
@@ -39,6 +39,7 @@ def raw_capture(
         returns_tuple={item.submod_name: graph_returns_tuple(item.graph) for item in items},
         inputs=inputs,
         parameters=parameters,
+        inductor=inductor_options(config, request),
         differences=_differences(request, pieces),
         not_captured=list(NOT_CAPTURED),
     )
@@ -71,6 +72,13 @@ def compile_config(config: Any, request: Any) -> dict[str, Any]:
         "dtype": str(config.model_config.dtype),
         "tensor_parallel_size": config.parallel_config.tensor_parallel_size,
     }
+
+
+def inductor_options(config: Any, request: Any) -> dict[str, Any]:
+    """What was given, and what an engine of one's own sets in inductor_compile_config that decides where code rounds."""
+    from graphdiff.capture.inductor.options import in_force, rounding_in
+
+    return in_force({**rounding_in(config.compilation_config.inductor_compile_config), **request.inductor})
 
 
 def _differences(request: Any, pieces: dict[str, list[RawPiece]]) -> list[str]:

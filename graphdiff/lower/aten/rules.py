@@ -1,4 +1,4 @@
-"""Finds the rule of an ATen op and applies it: movement, arithmetic, composite, or opaque by a rule of rules/ops."""
+"""Finds the rule of an ATen op and applies it: movement, arithmetic, composite, gradient, or opaque by a rule of rules/ops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from graphdiff.errors import GraphdiffError
-from graphdiff.lower.aten import arithmetic, composite, movement
+from graphdiff.lower.aten import arithmetic, composite, gradients, movement
 from graphdiff.program import Elements
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def lower(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, wr
     base = name[:-1] if written and name.endswith("_") and not name.endswith("__") else name
     if movement.apply(recorder, func, base, args, kwargs, out, written):
         return
-    rule = arithmetic.RULES.get(base) or composite.RULES.get(base)
+    rule = arithmetic.RULES.get(base) or composite.RULES.get(base) or gradients.RULES.get(base)
     if rule is None:
         raise GraphdiffError(f"no lowering for {func.namespace}.{name}", where=recorder.where().removeprefix(str(func)).strip() or str(func),
                              fix="rewrite the line with ops that have one, or add a rule to graphdiff/lower/aten")

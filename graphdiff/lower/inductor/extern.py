@@ -24,14 +24,6 @@ def fresh(shape: tuple[int, ...], dtype: str) -> Tensor:
     return Tensor(new_storage(size, dtype), shape, contiguous(shape))
 
 
-def laid_out(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Tensor:
-    """Fresh dense memory whose dimensions lie in the order of these strides."""
-    order = sorted(range(len(shape)), key=lambda d: -strides[d])
-    dense = contiguous(tuple(shape[d] for d in order))
-    made = fresh(shape, dtype)
-    return Tensor(made.storage, shape, tuple(dense[order.index(d)] for d in range(len(shape))))
-
-
 def mm(ctx: Context, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
     """mm and bmm."""
     made = ctx.builder.op("mm", a.read(), b.read())
@@ -68,6 +60,16 @@ def nothing(ctx: Context, *_: Any, **__: Any) -> None:
     """Moves data away that the graph never reads."""
 
 
+def like(x: Tensor) -> Tensor:
+    """Fresh memory as `empty_like(x)` lays it out: dimensions in the order of x's strides, without gaps."""
+    strides = [0] * len(x.shape)
+    step = 1
+    for axis in sorted(range(len(x.shape)), key=lambda a: (x.strides[a], -a)):
+        strides[axis] = step
+        step *= x.shape[axis]
+    return Tensor(fresh(x.shape, x.dtype).storage, x.shape, tuple(strides))
+
+
 def sdpa(ctx: Context, q: Tensor, k: Tensor, v: Tensor, *rest: Any, scale: float | None = None, **keywords: Any) -> list[Any]:
     """ATen's fused attention kernels; only the first output has a meaning here. Dropout and masks are not lowered."""
     numbers = [x for x in rest if isinstance(x, (int, float)) and not isinstance(x, bool)]
@@ -76,18 +78,19 @@ def sdpa(ctx: Context, q: Tensor, k: Tensor, v: Tensor, *rest: Any, scale: float
         raise ctx.unsupported("fused attention with a mask or dropout")
     causal = keywords.get("is_causal", any(flags))
     made = attention(ctx, q.read(), k.read(), v.read(), scale=scale or q.shape[-1] ** -0.5, causal=causal)
-    out = laid_out(made.shape, q.strides, q.dtype)  # as torch.empty_like(query)
-    return [finish(ctx, made, out), *[None] * 8]
+    return [finish(ctx, made, like(q)), *[None] * 8]
 
 
-def efficient_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, compute_log_sumexp: bool, dropout_p: float = 0,
+def efficient_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, compute_log_sumexp: bool, dropout_p: float = 0.0,
                         is_causal: bool = False, *, scale: float | None = None) -> list[Any]:
-    """As sdpa; a bias is not lowered."""
-    if bias is not None or dropout_p:
-        raise ctx.unsupported("memory-efficient attention with a bias or dropout")
-    tokens_first = contiguous((q.shape[0], q.shape[2], q.shape[1], v.shape[3]))
-    out, *rest = sdpa(ctx, q, k, v, scale=scale, is_causal=is_causal)
-    return [finish(ctx, out.read(), laid_out(out.shape, (tokens_first[0], tokens_first[2], tokens_first[1], 1), q.dtype)), *rest]
+    """ATen's memory-efficient attention, heads first; an additive mask is an operand."""
+    if dropout_p:
+        raise ctx.unsupported("fused attention with dropout")
+    operands = [t.read() for t in (q, k, v, bias) if t is not None]
+    made = ctx.builder.op("attention", *operands, scale=float(scale or q.shape[-1] ** -0.5), causal=bool(is_causal), shape=(*q.shape[:-1], v.shape[-1]))
+    batch, heads, tokens, size = made.shape
+    memory = fresh((batch, tokens, heads, size), q.dtype).storage  # the kernel's own order
+    return [finish(ctx, made, Tensor(memory, made.shape, (tokens * heads * size, size, heads * size, 1))), *[None] * 3]
 
 
 def topk(ctx: Context, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:

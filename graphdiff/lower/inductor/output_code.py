@@ -199,7 +199,7 @@ class Frame:
 
     def check_layout(self, e: ast.Call, x: Any, shape: list[int], strides: list[int]) -> None:
         """What follows reads memory by this layout: another one would be other elements."""
-        if isinstance(x, Tensor) and (x.shape != tuple(shape) or any(a != b for n, a, b in zip(shape, x.strides, strides) if n > 1)):
+        if isinstance(x, Tensor) and 0 not in x.shape and (x.shape != tuple(shape) or any(a != b for n, a, b in zip(shape, x.strides, strides) if n > 1)):
             raise self.ctx.broken(f"{ast.unparse(e.args[0])} has shape {list(x.shape)} and strides {list(x.strides)}, where the code states {shape} and {strides}")
 
     def allocate(self, shape: list[int], strides: list[int], dtype: str) -> Tensor:

@@ -50,17 +50,7 @@ def attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.
         operands.append(attn_mask.read())
     made = ctx.builder.op("attention", *operands, scale=float(scale or q.shape[-1] ** -0.5), causal=bool(is_causal),
                           shape=(*q.shape[:-1], v.shape[-1]))
-    return [shared.finish(ctx, made, like(q)), *[None] * 8]
-
-
-def like(x: Tensor) -> Tensor:
-    """Fresh memory as `empty_like(x)` lays it out: dimensions in the order of x's strides, without gaps."""
-    strides = [0] * len(x.shape)
-    step = 1
-    for axis in sorted(range(len(x.shape)), key=lambda a: (x.strides[a], -a)):
-        strides[axis] = step
-        step *= x.shape[axis]
-    return Tensor(shared.fresh(x.shape, x.dtype).storage, x.shape, tuple(strides))
+    return [shared.finish(ctx, made, shared.like(q)), *[None] * 8]
 
 
 def sort(ctx: Context, x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> list[Tensor]:

@@ -23,7 +23,7 @@ WANTED = ["norm", "mlp", "attention_weights", "norm:training", "mlp:training"]
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dump")
     env = {**os.environ, "TORCH_TRACE": str(folder / "trace"), "TORCH_LOGS": "output_code,ir_post_fusion,post_grad_graphs",
-           "TORCH_LOGS_OUT": str(folder / "logs.txt"), "PYTHONPATH": str(ROOT)}
+           "TORCH_LOGS_OUT": str(folder / "logs.txt"), "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
     subprocess.run([sys.executable, SUPPORT / "dump_functions.py", folder / "seen.json", *WANTED], env=env, check=True, capture_output=True)
     return folder
 
