@@ -136,7 +136,12 @@ def function(
     backward: Annotated[
         bool, typer.Option("--backward", help="With --compile: as --training, and the backward too.")
     ] = False,
-    target: Target = "cuda:90",
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="TARGET", help="With --compile: cuda:90 (no GPU needed) or native (this machine's C++ code)."
+        ),
+    ] = "cuda:90",
     seed: Seed = 0,
 ) -> None:
     """Run any torch function and record it. It runs the two files that it is given.

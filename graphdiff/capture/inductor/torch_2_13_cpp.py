@@ -1,4 +1,4 @@
-"""torch 2.13: what Inductor's C++ backend is about to write, as data. Used by `torch_2_13` alone.
+"""torch 2.13: what Inductor's C++ backend is about to write, as data. Used by `torch_2_13_native` alone.
 
 The loop bodies are copied where a loop nest is written (`CppKernelProxy.codegen_functions`): there the backend has
 already placed the casts of low formats (`legalize_lowp_fp_dtype` has changed the bodies). Loops are kept with the
@@ -20,14 +20,30 @@ from graphdiff.lower.inductor_cpp import Body, BodyNode, CppCode, CppKernel, Ind
 
 
 @dataclass
+class NativeGraph:
+    """One graph: its code, what `call` names its inputs, and what its kernels did if it ran."""
+
+    code: CppCode
+    is_backward: bool
+    input_names: list[str]
+    runs: list[KernelRun] = field(default_factory=list)
+
+
+@dataclass
 class NativeRecorder:
     """Collects the graphs that the C++ backend writes. `run`: let them be compiled, and keep what kernels did."""
 
     run: bool = False
-    codes: list[CppCode] = field(default_factory=list)
-    backward: list[bool] = field(default_factory=list)
-    runs: list[KernelRun] = field(default_factory=list)
+    graphs: list[NativeGraph] = field(default_factory=list)
     launches: list[CppKernel] = field(default_factory=list)
+
+    def forward(self) -> list[NativeGraph]:
+        """Graphs that are no backward."""
+        return [g for g in self.graphs if not g.is_backward]
+
+    def backward(self) -> list[NativeGraph]:
+        """Backward graphs."""
+        return [g for g in self.graphs if g.is_backward]
 
 
 @contextlib.contextmanager
@@ -62,14 +78,14 @@ def recording(recorder: NativeRecorder) -> Iterator[None]:
     def written(self: Any) -> Any:
         recorder.launches = []
         result = codegen(self)
-        recorder.codes.append(CppCode(result[0].value, list(recorder.launches)))
-        recorder.backward.append(bool(self.is_backward))
+        code = CppCode(result[0].value, list(recorder.launches))
+        recorder.graphs.append(NativeGraph(code, bool(self.is_backward), list(self.graph_input_names)))
         return result
 
     def compile_to_module(self: Any) -> Any:
         if recorder.run:
             module = to_module(self)
-            _watch_kernels(module, recorder)
+            _watch_kernels(module, recorder.graphs[-1].runs)
             return module
         from graphdiff.capture.inductor.torch_2_13_device import unloaded_module
 
@@ -89,14 +105,14 @@ def recording(recorder: NativeRecorder) -> Iterator[None]:
         yield
 
 
-def _watch_kernels(module: Any, recorder: NativeRecorder) -> None:
+def _watch_kernels(module: Any, runs: list[KernelRun]) -> None:
     """Keep what the kernels of a loaded module get and make."""
 
     def watched(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
             before = _copied(args)
             result = kernel(*args)
-            recorder.runs.append(KernelRun(name, before, _copied(args)))
+            runs.append(KernelRun(name, before, _copied(args)))
             return result
 
         return run

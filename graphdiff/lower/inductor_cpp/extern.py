@@ -40,6 +40,13 @@ def baddbmm(ctx: Context, bias: Tensor, a: Tensor, b: Tensor, *, alpha: float = 
     return shared.addmm(ctx, bias, a, b, alpha=alpha, beta=beta, out=out)
 
 
+@dataclass(frozen=True)
+class Untold:
+    """A result of an anchor that has no lowering; `what` names it to whoever reads it."""
+
+    what: str
+
+
 def attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, is_causal: bool = False, *,
               attn_mask: Tensor | None = None, scale: float | None = None, dropout_p: float = 0.0) -> list[Any]:
     """ATen's flash attention for CPU, heads first; an additive mask is an operand."""
@@ -50,7 +57,7 @@ def attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.
         operands.append(attn_mask.read())
     made = ctx.builder.op("attention", *operands, scale=float(scale or q.shape[-1] ** -0.5), causal=bool(is_causal),
                           shape=(*q.shape[:-1], v.shape[-1]))
-    return [shared.finish(ctx, made, like(q)), *[None] * 8]
+    return [shared.finish(ctx, made, like(q)), Untold("the backward of fused attention, which reads its log-sum-exp (eager attention has one)"), *[None] * 7]
 
 
 def like(x: Tensor) -> Tensor:
