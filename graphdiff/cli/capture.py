@@ -81,7 +81,9 @@ def transformers(
     tokens: Tokens = 8,
     attn: Annotated[
         Attention | None,
-        typer.Option(help="Attention implementation. Default: sdpa, as transformers; eager with --compile for CUDA."),
+        typer.Option(
+            help="Attention implementation. Default: sdpa, as transformers; eager with --compile for CUDA or --backward."
+        ),
     ] = None,
     autocast: Annotated[Autocast | None, typer.Option(help="Run under autocast, over FP32 weights.")] = None,
     checkpointing: Annotated[
@@ -89,6 +91,9 @@ def transformers(
     ] = False,
     compile: Annotated[
         bool, typer.Option("--compile", help="Record what torch.compile makes of the forward, with gradients.")
+    ] = False,
+    backward: Annotated[
+        bool, typer.Option("--backward", help="With --compile on this machine: the backward too, with eager attention.")
     ] = False,
     target: Annotated[
         str,
@@ -117,6 +122,7 @@ def transformers(
             autocast=autocast.value if autocast else None,
             checkpointing=checkpointing,
             compile=compile,
+            backward=backward,
             target=target,
             keep_weights=keep_weights,
             progress=say,

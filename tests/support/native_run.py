@@ -1,7 +1,8 @@
 """Runs something natively and prints, as JSON, how its kernels' bits compare with their programs:
 
     python native_run.py engine MODEL      vLLM compiled, one prompt
-    python native_run.py training MODEL    the compiled training forward of transformers
+    python native_run.py training MODEL    the compiled training of transformers, forward and backward (attention sdpa)
+    python native_run.py eager-attention MODEL    the same with eager attention, whose backward is loops and matmuls
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 TOKENS = list(range(3, 43))
 
 
-def engine(name: str) -> tuple[Any, list[Any]]:
+def engine(name: str) -> dict[str, tuple[Any, list[Any]]]:
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.vllm import run, session
     from graphdiff.capture.vllm.request import Request
@@ -33,10 +34,11 @@ def engine(name: str) -> tuple[Any, list[Any]]:
         found[0].runs.clear()  # the warm-up's
         wanted = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False, temperature=0)
         llm.generate([{"prompt_token_ids": TOKENS}], wanted, use_tqdm=False)
-    return found[0].code, found[0].runs
+    return {"forward": (found[0].code, found[0].runs)}
 
 
-def training(name: str) -> tuple[Any, list[Any]]:
+def training(name: str, attn: str = "sdpa") -> dict[str, tuple[Any, list[Any]]]:
+    """One thread: what several add to one element, as the embedding's backward does, comes in any order else."""
     import torch
     from torch._inductor.compile_fx import compile_fx
 
@@ -47,21 +49,28 @@ def training(name: str) -> tuple[Any, list[Any]]:
     seen = []
 
     def backend(graph: Any, inputs: Any) -> Any:
-        seen.append(watched_graph(graph, lambda: compile_fx(graph, inputs), True))
+        seen.append(watched_graph(graph, lambda: compile_fx(graph, inputs), True, backward=True))
         return seen[0].compiled
 
-    base = load_model(resolve_model(name), attn="sdpa", autocast=None).base_model
-    torch.compile(base, backend=backend, fullgraph=True, dynamic=False)(
-        input_ids=torch.tensor([TOKENS]), position_ids=torch.arange(5, 5 + len(TOKENS))[None], use_cache=False)
-    return seen[0].code, seen[0].runs
+    torch.set_num_threads(1)
+    base = load_model(resolve_model(name), attn=attn, autocast=None).base_model
+    hidden = torch.compile(base, backend=backend, fullgraph=True, dynamic=False)(
+        input_ids=torch.tensor([TOKENS]), position_ids=torch.arange(5, 5 + len(TOKENS))[None], use_cache=False).last_hidden_state
+    hidden.backward(torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0)).to(hidden.dtype))
+    if seen[0].error is not None:
+        raise seen[0].error
+    return {"forward": (seen[0].code, seen[0].runs), "backward": (seen[0].backward.code, seen[0].backward.runs)}
 
 
 def main(what: str, name: str) -> None:
     from cpp_bits import kernel_bits
 
-    code, runs = {"engine": engine, "training": training}[what](name)
-    assert [k.name for k in code.launches] == [r.name for r in runs], "one run of every launch, in order"
-    found = [asdict(b) for kernel, run in zip(code.launches, runs) for b in kernel_bits(kernel, run.before, run.after)]
+    made = {"engine": engine, "training": training, "eager-attention": lambda name: training(name, "eager")}[what](name)
+    found = []
+    for direction, (code, runs) in made.items():
+        assert [k.name for k in code.launches] == [r.name for r in runs], "one run of every launch, in order"
+        found += [{**asdict(b), "direction": direction}
+                  for kernel, run in zip(code.launches, runs) for b in kernel_bits(kernel, run.before, run.after)]
     print("BITS " + json.dumps(found))
 
 
