@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "support" / "native_run.py"
+sys.path.insert(0, str(SCRIPT.parent))
 
 
 def kernel_bits(what, model="qwen3-tiny"):
@@ -37,6 +38,57 @@ def test_predicted_bits_are_the_running_kernels(what, directions):
     for b in found:
         if b["dtype"] == "float32":  # sums in another order; those of a backward have both signs
             assert b["worst" if b["direction"] == "forward" else "of_largest"] <= 16, b
+
+
+@pytest.fixture(scope="module")
+def eager():
+    pytest.importorskip("vllm")
+    return kernel_bits("eager-engine")
+
+
+def test_predicted_bits_are_the_running_eager_engines_ops(eager):
+    """Each ATen op and each custom C++ op alone, on the numbers that it got in the running engine."""
+    computing = [b for b in eager["ops"] if b["computes"]]
+    assert {b["op"] for b in computing} == set(eager["kernels"]), "the captured program has the ops that ran"
+    assert {"_C.rotary_embedding", "_C.onednn_mm", "aten.silu", "aten.rsqrt"} <= {b["op"] for b in computing}
+    for op in {b["op"] for b in computing}:
+        low = [b for b in computing if b["op"] == op and b["dtype"] == "bfloat16"]
+        wrong, elements = sum(b["differing"] for b in low), sum(b["elements"] for b in low)
+        if any(b["anchor"] for b in low):  # sums of matmuls and attention are in an order of their own
+            assert wrong <= elements * 1e-3, (op, wrong, elements)
+        else:
+            assert wrong <= elements * 1e-4, (op, wrong, elements)
+    assert sum(b["elements"] for b in computing if b["dtype"] == "bfloat16" and not b["anchor"]) > 200_000
+    for b in computing:
+        if b["dtype"] == "float32":
+            assert b["worst"] <= 4, b
+
+
+def test_the_eager_program_gives_the_running_engines_bits(eager):
+    """From token ids to the last hidden state, with the engine's own matmuls and attention in their places."""
+    hidden = eager["hidden"]
+    assert hidden["elements"] == 40 * 256 and hidden["differing"] <= 1
+
+
+def test_an_op_with_a_wrong_rule_is_seen(monkeypatch):
+    from eager_bits import EachOp
+
+    from graphdiff.lower.aten import composite
+
+    def differing():
+        x = torch.randn(64, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+        with EachOp({}) as mode:
+            torch.nn.functional.silu(x) * x
+        return {b.op: b.differing for b in mode.found if b.computes}
+
+    assert differing() == {"aten.silu": 0, "aten.mul": 0}
+
+    def rounds_inside(r, func, args, kwargs, out):
+        x, b = r.of(args[0]), r.builder
+        return b.op("mul", x, b.round(composite.sigmoid(r, x), "bfloat16"))
+
+    monkeypatch.setitem(composite.RULES, "silu", rounds_inside)
+    assert differing()["aten.silu"] > 100
 
 
 def test_gradients_of_the_captured_backward(tmp_path):
