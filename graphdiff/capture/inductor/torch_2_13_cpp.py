@@ -58,7 +58,7 @@ def recording(recorder: NativeRecorder) -> Iterator[None]:
     codegen = GraphLowering.codegen
 
     def codegen_functions(self: Any, functions: Sequence[Any], sizes: Sequence[Any]) -> Any:
-        self.graphdiff_loops = [_loop(functions, sizes)]
+        self.graphdiff_loops = [_loop(functions, sizes) if all(map(_scheduler_node, functions)) else None]
         return write_loops(self, functions, sizes)
 
     def merge_outer_fusion_kernels(self: Any, proxies: list[Any]) -> Any:
@@ -147,17 +147,17 @@ def _loop(functions: Sequence[Any], sizes: Sequence[Any]) -> Loop:
     bodies = []
     for function, size in zip(functions, sizes):
         node = _scheduler_node(function)
+        assert node is not None
         bodies.append(_body(node, suffix=tuple(map(tuple, size)) not in [tuple(map(tuple, w)) for w in whole]))
     return Loop([_expression(s) for s in group], [_expression(s) for s in reduced], bodies)
 
 
 def _scheduler_node(function: Any) -> Any:
-    """The node behind `functools.partial(fn, node)`, with local buffers or without."""
+    """The node behind `functools.partial(fn, node)`, with local buffers or without; None for what a GEMM template
+    stores its tiles with, which is written for every candidate that autotuning tries, and called by none but itself."""
     partial = getattr(function, "original_fn", function)
     args = getattr(partial, "args", ())
-    if not args or not hasattr(args[0], "_body"):
-        raise GraphdiffError("a C++ template has no lowering", where="Inductor's C++ backend", fix="switch max_autotune off")
-    return args[0]
+    return args[0] if args and hasattr(args[0], "_body") else None
 
 
 def _body(node: Any, *, suffix: bool) -> Body:
@@ -248,6 +248,8 @@ def _kernel(group: Any, name: str) -> CppKernel:
     from torch._inductor.virtualized import V
 
     loops = list(getattr(group, "graphdiff_loops", ()))
+    if None in loops:
+        raise GraphdiffError("a C++ template has no lowering", where=name, fix="switch max_autotune off")
     used = {n.args[0] for loop in loops for body in loop.bodies for block in body.blocks.values() for n in block
             if n.op in ("load", "store", "store_reduction")}
     definitions, _, _ = group.args.cpp_argdefs()

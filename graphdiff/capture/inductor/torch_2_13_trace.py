@@ -129,6 +129,8 @@ def run_inductor(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any)
     except GraphdiffError:
         raise
     except Exception as error:
+        if isinstance(own := getattr(error, "inner_exception", error.__cause__), GraphdiffError):
+            raise own from error  # Inductor wraps what our own hooks raise
         message = str(error).strip().splitlines() or [type(error).__name__]
         raise GraphdiffError(
             f"Inductor cannot write code for this graph: {message[0][:LONGEST_MESSAGE]}",

@@ -64,7 +64,8 @@ class CppFrame(Frame):
         if name.startswith("async_compile") or name in extern.IGNORED:
             return None
         if name.startswith("cpp_"):
-            raise self.ctx.unsupported(f"the C++ kernel {name}, of which no loops were recorded (a template)")
+            raise GraphdiffError("a C++ GEMM template has no lowering: what it rounds between its tiles is not known",
+                                 where=f"{name}, {self.ctx.where}", fix="switch max_autotune off, so that ATen does the matmul")
         return super().called(e)
 
     def extern(self, e: ast.Call, name: str) -> Any:

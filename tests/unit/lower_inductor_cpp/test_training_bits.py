@@ -1,5 +1,7 @@
 """Compiled training on this machine: what the forward's and the backward's kernels really wrote against their programs."""
 
+import re
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -143,3 +145,26 @@ def test_what_cannot_be(file):
         with pytest.raises(GraphdiffError, match=said) as error:
             capture(file, name, inputs, backward=True)
         assert "\n" not in str(error.value)
+
+
+def products(a, b, c):
+    return torch.nn.functional.silu(a @ b) * c
+
+
+def test_a_gemm_template_is_refused_by_name():
+    """With max_autotune Inductor times its own C++ matmul against ATen's; what was only tried is no part of the code."""
+    from graphdiff.capture.compiled import record_native
+    from graphdiff.capture.function import Function
+
+    g = torch.Generator().manual_seed(0)
+    function = Function(products, tuple(torch.randn(4, 64, 64, generator=g).bfloat16() for _ in range(3)), ("a", "b", "c"), "x.py", "products")
+    options = {"max_autotune": True, "max_autotune_gemm_backends": "CPP"}
+    refusal = "a C\\+\\+ GEMM template has no lowering.*cpp_.*: switch max_autotune off"
+    with pytest.raises(GraphdiffError, match=refusal):
+        record_native(function, config_patches=options)
+    try:  # whichever is faster now
+        program = record_native(function, config_patches={**options, "max_autotune_gemm_backends": "ATEN,CPP"}).program
+    except GraphdiffError as error:
+        assert re.search(refusal, str(error))
+    else:
+        assert [n.op for n in program.nodes].count("mm") == 1
