@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from cpp_bits import Bits, differing, kernel_bits, torch_arithmetic
 from cpp_functions import EPS, add_norm, gather, rotate, softmax, swiglu
+from function_cases import CASES
 
 ROWS, WIDTH, WIDE = 64, 256, 512
 
@@ -56,6 +57,14 @@ FUNCTIONS = {
     "saved": (saved, [(ROWS, 8), (8, WIDTH), (8, WIDTH)]),
     "mlp": (mlp, [(ROWS, WIDTH), (WIDE, WIDTH), (WIDE, WIDTH), (WIDTH, WIDE)]),
     "block": (block, [(ROWS, WIDTH), (ROWS, WIDTH), (WIDTH,), (WIDE, WIDTH), (WIDE, WIDTH), (WIDTH, WIDE)]),
+    "softmax_big": (CASES["softmax_big"][0], [(8, 8192)]),
+    "layer_norm8192": (CASES["layer_norm8192"][0], [(8, 8192), (8192,), (8192,)]),
+    "addrms8192": (CASES["addrms8192"][0], [(8, 8192), (8, 8192), (8192,)]),
+    "index_put": (CASES["index_put"][0], [(100, WIDTH), (ROWS, WIDTH), 100]),
+    "repeat_kv": (CASES["repeat_kv"][0], [(2, 4, 8, 16)]),
+    "chunk_swiglu": (CASES["chunk_swiglu"][0], [(ROWS, 2 * WIDTH)]),
+    "std": (CASES["std"][0], [(ROWS, WIDTH)]),
+    "prod": (CASES["prod"][0], [(ROWS, 16)]),
 }
 """By name: the function, and the sizes of its bfloat16 inputs (a number: so many classes, of which ROWS are drawn)."""
 

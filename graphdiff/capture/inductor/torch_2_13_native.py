@@ -119,10 +119,10 @@ def _run(compiled: Callable[..., Any], traced: Traced, training: bool) -> _Ran:
             if isinstance(original, torch.Tensor) and original.requires_grad:
                 value.requires_grad_()
     results = list(compiled(*given))
-    if not training:
+    ends = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
+    if not training or not ends:
         return _Ran(results)
     generator = torch.Generator().manual_seed(SEED)
-    ends = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
     tangents = [torch.randn(r.shape, generator=generator).to(r.dtype) for r in ends]
     leaves = [v if isinstance(v, torch.Tensor) and v.requires_grad else None for v in given]
     found = iter(torch.autograd.grad(ends, [v for v in leaves if v is not None], tangents, allow_unused=True))

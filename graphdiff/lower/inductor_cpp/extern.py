@@ -96,6 +96,14 @@ def cumsum(ctx: Context, x: Tensor, dim: int, *, dtype: str | None = None) -> Te
     return shared.finish(ctx, made, shared.fresh(x.shape, dtype or x.dtype))
 
 
+def cumprod(ctx: Context, x: Tensor, dim: int, *, dtype: str | None = None) -> Tensor:
+    """Accumulates in float32 and rounds what it stores (aten/src/ATen/native/cpu/ReduceOpsKernel.cpp)."""
+    if isinstance(x.storage, IntStorage):
+        raise ctx.unsupported("aten.cumprod of integers")
+    made = ctx.builder.op("cumprod", x.read(), axis=dim % len(x.shape), shape=x.shape)
+    return shared.finish(ctx, made, shared.fresh(x.shape, dtype or x.dtype))
+
+
 def index_add(ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Adds slice after slice, each sum rounded (aten/src/ATen/native/TensorAdvancedIndexing.cpp)."""
     if alpha != 1:
@@ -164,6 +172,7 @@ def multiply(ctx: Context, a: Complex, b: Complex) -> Complex:
 HANDLERS: Handlers = {
     "mkldnn._linear_pointwise": linear_pointwise, "baddbmm": baddbmm,
     "aten._scaled_dot_product_flash_attention_for_cpu": attention, "aten.sort.stable": sort, "aten.index_add": index_add, "aten.cumsum": cumsum,
+    "aten.cumprod": cumprod,
     "aten.view_as_complex": view_as_complex, "aten.view_as_real": view_as_real, "aten.complex": complex_,
     "aten.polar": polar, "aten.unsqueeze": unsqueeze, "aten.mul.Tensor": multiply,
 }

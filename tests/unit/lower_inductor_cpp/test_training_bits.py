@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -29,14 +30,15 @@ def low(found):
 
 
 def test_kernels(ran):
-    """A tie that the last bit of a float32 sum decides may fall to the other side: one element of a kernel, by one ulp."""
+    """A tie that the last bit of a float32 sum decides may fall to the other side: one element in ten thousand of a kernel,
+    by one ulp, or where terms of both signs cancel by less than the terms' own."""
     name, native = ran
     forward, backward = bits_of_kernels(native.code, native.runs), bits_of_kernels(native.backward.code, native.backward.runs)
     assert forward and backward
     chosen, elements, wrong = low(forward + backward)
     most = OTHER_LIBRARY.get(name, 1)
-    assert elements >= 64 * 256 and wrong <= max(most, elements * 1e-4), chosen
-    assert all(b.differing <= most and b.worst <= 1 for b in chosen), chosen
+    assert elements >= 1000 and wrong <= max(most, elements * 1e-4), chosen
+    assert all(b.differing <= max(most, b.elements * 1e-4) and (b.worst <= 1 or b.of_largest < 0.1) for b in chosen), chosen
 
 
 def test_forward_and_backward_as_one_program(ran):
@@ -45,7 +47,15 @@ def test_forward_and_backward_as_one_program(ran):
         return
     found = bits_of_program(name, native)
     chosen, elements, wrong = low(found)
-    assert elements >= 64 * 256 and wrong <= (6 if name == "softmax" else OTHER_LIBRARY.get(name, 0)), chosen
+    assert elements >= 1000 and wrong <= max(OTHER_LIBRARY.get(name, 0), elements * 1e-4, 6 if name == "softmax" else 0), chosen
+
+
+def test_a_cast_too_many_is_seen():
+    """The same kernel with the casts that the backend elides: silu would read the saved difference rounded."""
+    native = run("saved")
+    emulated = msgspec.structs.replace(native.code, launches=[msgspec.structs.replace(k, emulate=True) for k in native.code.launches])
+    assert not low(bits_of_kernels(native.code, native.runs))[2]
+    assert low(bits_of_kernels(emulated, native.runs))[2] > 1000
 
 
 SOURCE = """
