@@ -33,8 +33,8 @@ def test_predicted_bits_are_the_running_kernels(what, directions):
         assert len(low) > 10
         wrong, elements = sum(b["differing"] for b in low), sum(b["elements"] for b in low)
         assert elements > 100_000 and wrong / elements < 1e-4, [b for b in low if b["differing"]]
-        for b in low:  # a sum's last float32 bit decides a tie, nothing else: an element or two of a kernel
-            assert b["differing"] <= max(2, b["elements"] * 1e-4) and b["worst"] <= 1, b
+        for b in low:  # a sum's last float32 bit decides a tie, or what is left where two terms cancel: an element or two of a kernel
+            assert b["differing"] <= max(2, b["elements"] * 1e-4) and (b["worst"] <= 1 or b["of_largest"] < 0.1), b
     for b in found:
         if b["dtype"] == "float32":  # sums in another order; those of a backward have both signs
             assert b["worst" if b["direction"] == "forward" else "of_largest"] <= 16, b
