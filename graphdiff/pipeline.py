@@ -184,7 +184,7 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
     """Run the training forward of transformers and write what it did.
 
     compile: as torch.compile makes it for `native` (this machine; `backward`: that too) or `cuda:90` (no GPU needed).
-    attn: default sdpa, as transformers; eager for CUDA code or a backward.
+    attn: default sdpa, as transformers; eager for compiled CUDA code.
     """
     from graphdiff.capture.header import training_header
     from graphdiff.capture.models import resolve_model
@@ -195,8 +195,8 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
     from graphdiff.store import check_output
 
     check_output(output)
-    check_backward(backward, compile, target, attn)
-    attn = attn or ("eager" if compile and (backward or target != "native") else "sdpa")
+    check_backward(backward, compile, target)
+    attn = attn or ("eager" if compile and target != "native" else "sdpa")
     reference = resolve_model(model, layers=layers, seed=seed)
     ids, positions = probe_tokens(reference.config, tokens)
     progress(f"running the training forward of {reference.name}")

@@ -9,20 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 from graphdiff.capture.compiled import MADE_UP, made_up_gradients
+from graphdiff.capture.function import opaque_in
 from graphdiff.capture.models import ModelRef
 from graphdiff.capture.transformers import TrainingCapture, autocast_context, load_model
 from graphdiff.errors import GraphdiffError
 
 
-def check_backward(backward: bool, compile: bool, target: str, attn: str | None) -> None:
+def check_backward(backward: bool, compile: bool, target: str) -> None:
     """Raises GraphdiffError if a backward is wanted that cannot be recorded in this mode."""
-    if not backward:
-        return
-    if not compile or target != "native":
+    if backward and (not compile or target != "native"):
         raise GraphdiffError("the backward of a model is captured as this machine compiles it only", where="--backward",
                              fix="add --compile --target native, or capture the function at hand: capture function --compile --backward")
-    if attn not in (None, "eager"):
-        raise GraphdiffError("the backward of fused attention has no lowering", where=f"--backward --attn {attn}", fix="leave --attn out: eager attention has one")
 
 
 def record_compiled_training(model: ModelRef, tokens: list[int], positions: list[int], *, attn: str = "sdpa",
@@ -76,7 +73,7 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     if not backward:
         return TrainingCapture(builder, versions, [], [], mode, "native", {"forward": watched.code.text})
     texts = {"forward": watched.code.text, "backward": watched.backward.code.text}
-    return TrainingCapture(builder, versions, [], [], f"{mode}, forward and backward", "native", texts, notes=[MADE_UP])
+    return TrainingCapture(builder, versions, [], opaque_in(builder.program), f"{mode}, forward and backward", "native", texts, notes=[MADE_UP])
 
 
 def _lowered(graph: Any, inputs: list[Any], watched: Any, place: int, prefix: str) -> Any:

@@ -81,9 +81,7 @@ def transformers(
     tokens: Tokens = 8,
     attn: Annotated[
         Attention | None,
-        typer.Option(
-            help="Attention implementation. Default: sdpa, as transformers; eager with --compile for CUDA or --backward."
-        ),
+        typer.Option(help="Attention implementation. Default: sdpa, as transformers; eager with --compile for CUDA."),
     ] = None,
     autocast: Annotated[Autocast | None, typer.Option(help="Run under autocast, over FP32 weights.")] = None,
     checkpointing: Annotated[
@@ -93,7 +91,7 @@ def transformers(
         bool, typer.Option("--compile", help="Record what torch.compile makes of the forward, with gradients.")
     ] = False,
     backward: Annotated[
-        bool, typer.Option("--backward", help="With --compile on this machine: the backward too, with eager attention.")
+        bool, typer.Option("--backward", help="With --compile, on this machine: the backward too.")
     ] = False,
     target: Annotated[
         str,

@@ -91,7 +91,8 @@ def test_an_op_with_a_wrong_rule_is_seen(monkeypatch):
     assert differing()["aten.silu"] > 100
 
 
-def test_gradients_of_the_captured_backward(tmp_path):
+@pytest.mark.parametrize("attn", ["eager", "sdpa"])
+def test_gradients_of_the_captured_backward(tmp_path, attn):
     """Forward and backward are wired as autograd has them: each gradient is eager's, up to bfloat16's noise (2.3 % of its length at most)."""
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.transformers import load_model
@@ -100,14 +101,15 @@ def test_gradients_of_the_captured_backward(tmp_path):
     from graphdiff.program.dtypes import decode
     from graphdiff.store import read_capture
 
-    capture_transformers("qwen3-tiny", tmp_path / "backward.capture", compile=True, backward=True, keep_weights=True)
+    capture_transformers("qwen3-tiny", tmp_path / "backward.capture", attn=attn, compile=True, backward=True, keep_weights=True)
     capture = read_capture(tmp_path / "backward.capture")
     program, probe = capture.program, capture.header.probe
-    assert capture.header.mode == "torch.compile, Inductor's C++ code, attention eager, forward and backward"
+    assert capture.header.mode == f"torch.compile, Inductor's C++ code, attention {attn}, forward and backward"
+    assert any("opaque" in note and "backward" in note for note in capture.header.notes) == (attn == "sdpa")
     assert {k.code for k in capture.header.kernels} == {"forward", "backward"}
     (tangent,) = [i for i, n in enumerate(program.nodes) if n.op == "leaf" and n.attrs.get("name") == "grad_output0"]
     given = torch.from_numpy(decode(program.data[tangent], "bfloat16").reshape(program.nodes[tangent].shape).astype("float32")).bfloat16()
-    causal = load_model(resolve_model("qwen3-tiny"), attn="eager", autocast=None)
+    causal = load_model(resolve_model("qwen3-tiny"), attn=attn, autocast=None)
     causal.base_model(input_ids=torch.tensor([probe.tokens]), position_ids=torch.tensor([probe.positions]), use_cache=False).last_hidden_state.backward(given)
     real = {f"grad_{name}": p.grad.float().numpy() for name, p in causal.named_parameters() if p.grad is not None}
     evaluation = Evaluation(program, program.data)
@@ -122,7 +124,7 @@ def test_backwards_that_are_refused(tmp_path):
     from graphdiff.errors import GraphdiffError
     from graphdiff.pipeline import capture_transformers
 
-    for options in ({"compile": False}, {"compile": True, "target": "cuda:90"}, {"compile": True, "attn": "sdpa"}):
+    for options in ({"compile": False}, {"compile": True, "target": "cuda:90"}):
         with pytest.raises(GraphdiffError, match="the backward of"):
             capture_transformers("qwen3-tiny", tmp_path / "x.capture", backward=True, **options)
 

@@ -94,7 +94,7 @@ def bits_of_kernels(code: Any, runs: list[Any]) -> list[Bits]:
 
 def bits_of_program(name: str, native: Any) -> list[Bits]:
     """Results and gradients of forward and backward as one program, given the gradients that the real backward was given."""
-    from graphdiff.capture.compiled import program_from_native_training
+    from graphdiff.capture.compiled import made_up_gradients, program_from_native_training
     from graphdiff.capture.function import Function
     from graphdiff.lower.aten import raw_bits
     from graphdiff.lower.inductor import Input
@@ -102,7 +102,8 @@ def bits_of_program(name: str, native: Any) -> list[Bits]:
 
     args = arguments(name)
     function = Function(FUNCTIONS[name][0], args, tuple(f"x{i}" for i in range(len(args))), "functions.py", name)
-    tangents = [Input(f"grad_output{i}", raw_bits(t.contiguous()), _format(t), tuple(t.stride())) for i, t in enumerate(native.tangents)]
+    wanted = made_up_gradients(native.backward.code.text, native.backward.inputs)  # for their layout, which autograd sees to
+    tangents = [Input(w.name, raw_bits(t.contiguous()), _format(t), w.strides) for w, t in zip(wanted, native.tangents, strict=True)]
     program, bits = program_from_native_training(native, function, tangents)
     evaluation = Evaluation(program, bits, Options(arithmetic=torch_arithmetic()))
     real = [*native.results, *(g for g in native.gradients if g is not None)]

@@ -11,6 +11,7 @@ import numpy as np
 from graphdiff.lower.inductor import extern as shared
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.values import TORCH_FLOATS, IntStorage, Tensor, is_dynamic
+from graphdiff.lower.inductor_cpp import fused_attention
 from graphdiff.program.builder import Elements
 
 Handlers = dict[str, Callable[..., Any]]
@@ -38,36 +39,6 @@ def linear_pointwise(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | Non
 def baddbmm(ctx: Context, bias: Tensor, a: Tensor, b: Tensor, *, alpha: float = 1, beta: float = 1, out: Tensor | None = None) -> Tensor:
     """As addmm: one rounding."""
     return shared.addmm(ctx, bias, a, b, alpha=alpha, beta=beta, out=out)
-
-
-@dataclass(frozen=True)
-class Untold:
-    """A result of an anchor that has no lowering; `what` names it to whoever reads it."""
-
-    what: str
-
-
-def attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, is_causal: bool = False, *,
-              attn_mask: Tensor | None = None, scale: float | None = None, dropout_p: float = 0.0) -> list[Any]:
-    """ATen's flash attention for CPU, heads first; an additive mask is an operand."""
-    if dropout or dropout_p:
-        raise ctx.unsupported("fused attention with dropout")
-    operands = [q.read(), k.read(), v.read()]
-    if attn_mask is not None:
-        operands.append(attn_mask.read())
-    made = ctx.builder.op("attention", *operands, scale=float(scale or q.shape[-1] ** -0.5), causal=bool(is_causal),
-                          shape=(*q.shape[:-1], v.shape[-1]))
-    return [shared.finish(ctx, made, like(q)), Untold("the backward of fused attention, which reads its log-sum-exp (eager attention has one)"), *[None] * 7]
-
-
-def like(x: Tensor) -> Tensor:
-    """Fresh memory as `empty_like(x)` lays it out: dimensions in the order of x's strides, without gaps."""
-    strides = [0] * len(x.shape)
-    step = 1
-    for axis in sorted(range(len(x.shape)), key=lambda a: (x.strides[a], -a)):
-        strides[axis] = step
-        step *= x.shape[axis]
-    return Tensor(shared.fresh(x.shape, x.dtype).storage, x.shape, tuple(strides))
 
 
 def sort(ctx: Context, x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> list[Tensor]:
@@ -171,7 +142,7 @@ def multiply(ctx: Context, a: Complex, b: Complex) -> Complex:
 
 HANDLERS: Handlers = {
     "mkldnn._linear_pointwise": linear_pointwise, "baddbmm": baddbmm,
-    "aten._scaled_dot_product_flash_attention_for_cpu": attention, "aten.sort.stable": sort, "aten.index_add": index_add, "aten.cumsum": cumsum,
+    **fused_attention.HANDLERS, "aten.sort.stable": sort, "aten.index_add": index_add, "aten.cumsum": cumsum,
     "aten.cumprod": cumprod,
     "aten.view_as_complex": view_as_complex, "aten.view_as_real": view_as_real, "aten.complex": complex_,
     "aten.polar": polar, "aten.unsqueeze": unsqueeze, "aten.mul.Tensor": multiply,
