@@ -183,11 +183,11 @@ def _write_native(raw: Any, request: Any, tokens: list[int], positions: list[int
 
 def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str | None = None,
                          autocast: str | None = None, checkpointing: bool = False, keep_weights: bool = False,
-                         compile: bool = False, target: str = "native", inductor: Sequence[str] = (), progress: Say = _quiet) -> None:
+                         compile: bool = False, backward: bool = False, target: str = "native", inductor: Sequence[str] = (), progress: Say = _quiet) -> None:
     """Run the training forward of transformers and write what it did.
 
-    compile: as torch.compile makes it for `target`, `native` (this machine) or `cuda:90` (no GPU needed), with Inductor's
-    options `inductor` (NAME=VALUE).
+    compile: as torch.compile makes it for `target`, `native` (this machine; `backward`: that too) or `cuda:90` (no GPU
+    needed), with Inductor's options `inductor` (NAME=VALUE).
     attn: default sdpa, as transformers; eager for compiled CUDA code, where sdpa is one opaque op.
     """
     from graphdiff.capture.header import training_header
@@ -195,22 +195,22 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.probe_tokens import probe_tokens
     from graphdiff.capture.transformers import record_training
+    from graphdiff.capture.transformers_compiled import check_backward, record_compiled_training
+    from graphdiff.capture.transformers_cuda import record_cuda_training
     from graphdiff.store import check_output
 
     check_output(output)
+    check_backward(backward, compile, target)
     options = options_for(compile, inductor)
     attn = attn or ("eager" if compile and target != "native" else "sdpa")
     reference = resolve_model(model, layers=layers, seed=seed)
     ids, positions = probe_tokens(reference.config, tokens)
     progress(f"running the training forward of {reference.name}")
     if compile:
-        from graphdiff.capture.transformers_compiled import record_compiled_training
-        from graphdiff.capture.transformers_cuda import record_cuda_training
-
         if checkpointing:
             raise GraphdiffError("a compiled forward with checkpointing is not captured", where="--compile --checkpointing", fix="leave one out")
         if target == "native":
-            recorded = record_compiled_training(reference, ids, positions, attn=attn, autocast=autocast, config_patches=options)
+            recorded = record_compiled_training(reference, ids, positions, attn=attn, autocast=autocast, backward=backward, config_patches=options)
         elif autocast:
             raise GraphdiffError(f"compiled training for {target} is not captured under autocast", where="--autocast", fix="leave it out, or use --target native")
         else:

@@ -1,29 +1,31 @@
-"""A function as Inductor compiles it: its CUDA output code, read by abstract evaluation."""
+"""A function as Inductor compiles it, for CUDA or for this machine: its output code, read by abstract evaluation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from graphdiff.capture.function import Function, Recorded
+from graphdiff.capture.function import Function, Recorded, notes_on, opaque_in
 from graphdiff.errors import GraphdiffError
 
 if TYPE_CHECKING:
     from graphdiff.capture.inductor.native import NativeCode
 
+MADE_UP = "gradients of the results are made up, the same for the same sizes"
+LEFT_OUT = "the backward (record it with --backward)"
+
 
 def record_compiled(function: Function, target: str, *, training: bool = False, backward: bool = False,
                     config_patches: dict[str, Any] | None = None) -> Recorded:
-    """Compile for `target` (no GPU needed, nothing runs there), lower the text on the function's own inputs.
+    """Compile for `target` (no GPU needed, compiled code never runs), lower the text on the function's own inputs.
 
     training: compiled with gradients (of every float input, unless the inputs say themselves which need one);
     backward: its backward too, on made-up gradients of the results. config_patches: Inductor's options. `native` is this machine: Inductor's C++ code.
     Raises GraphdiffError if it does not compile, or its code has a construct with no lowering.
     """
     if target == "native":
-        if training or backward:
-            raise GraphdiffError("no compiled training for this machine's C++ code", where=function.name, fix="use --target cuda:90")
-        return record_native(function, config_patches)
+        return record_native(function, training=training, backward=backward, config_patches=config_patches)
     from torch.utils._pytree import tree_leaves
 
     from graphdiff.capture.inductor import cuda_code_for_function
@@ -41,21 +43,25 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
     sources = {name: SourcePosition(file=file, line=line) for name, (file, line) in code.sources.items()}
     options = in_force(config_patches or {})
     if training and code.backward is None:
-        raise GraphdiffError("this function has no backward", where=function.name, fix="return something that depends on a float input")
+        raise _no_backward(function)
     how = f"torch.compile{' with gradients' if training else ''}, Inductor code for {target}"
     if backward and "_scaled_dot_product_flash_attention_for_cpu_backward" in code.backward.text:
         raise GraphdiffError("the backward of fused attention is traced on the CPU, as another op than on CUDA", where=function.name,
                              fix="record the forward alone (--training), or write attention out")
     if backward:
         program, bits = _with_backward(code, inputs, sources, names)
-        return Recorded(program, bits, f"{how}, forward and backward", target, ("gradients of the results are made up, the same for the same sizes",),
+        return Recorded(program, bits, f"{how}, forward and backward", target, (MADE_UP,),
                         {"output_code": code.text, "backward_code": code.backward.text}, inductor=options)
     program, bits = program_from_output_code(code.text, inputs, name="output_code", sources=sources, modules=code.modules,
                                              kernel_sources=code.kernel_sources)
     notes = (f"{_saved(program, code)} results of the code are saved for the backward",) if training else ()
     _reorder_outputs(program, code)
     return Recorded(program, bits, f"{how}, forward" if training else how, target, notes, {"output_code": code.text},
-                    ("the backward (record it with --backward)",) if training else (), options)
+                    (LEFT_OUT,) if training else (), options)
+
+
+def _no_backward(function: Function) -> GraphdiffError:
+    return GraphdiffError("this function has no backward", where=function.name, fix="return something that depends on a float input")
 
 
 def _with_gradients(function: Function) -> Function:
@@ -74,54 +80,106 @@ def _saved(program: Any, code: Any) -> int:
 
 
 def _with_backward(code: Any, inputs: list[Any], sources: dict[str, Any], names: list[str]) -> tuple[Any, dict]:
-    """Forward and backward as one program; the gradients of the results are leaves with generic numbers.
-
-    names: of the function's inputs, in whose order their gradients come (Dynamo has its own), parameters last.
-    """
-    from graphdiff.capture.dumps.signature import signature_of
-    from graphdiff.capture.dumps.standin import standin
-    from graphdiff.lower.inductor.function import Input, program_from_forward_and_backward
+    """Forward and backward as one program; the gradients of the results are leaves with generic numbers."""
+    from graphdiff.lower.inductor.function import program_from_forward_and_backward
     from graphdiff.lower.inductor.output_code import OutputCode
-    from graphdiff.program import Output
 
-    signature = signature_of(code.backward.text, 1, "the backward's code").arguments
-    wanted = [a for a, item in zip(signature, code.backward.inputs) if item.name.startswith("tangents")]
-    tangents = [Input(f"grad_output{i}", standin(t, i, 0), t.dtype, t.strides) for i, t in enumerate(wanted)]
     program, bits = program_from_forward_and_backward(
         OutputCode(code.text, "output_code", code.kernel_sources), OutputCode(code.backward.text, "backward_code", code.backward.kernel_sources),
-        inputs, tangents, gradient_names=[i if isinstance(i, str) else getattr(i, "name", "") for i in inputs], sources=sources, modules=code.modules)
+        inputs, made_up_gradients(code.backward.text, code.backward.inputs), gradient_names=_gradient_names(inputs), sources=sources, modules=code.modules)
+    _results_and_gradients(program, code, names)
+    return program, bits
+
+
+def made_up_gradients(text: str, inputs: Sequence[Any]) -> list[Any]:
+    """What stands for the gradients of a function's results: generic numbers, of the sizes that the backward's code tells."""
+    from graphdiff.capture.dumps.signature import signature_of
+    from graphdiff.capture.dumps.standin import standin
+    from graphdiff.lower.inductor.function import Input
+
+    signature = signature_of(text, 1, "the backward's code").arguments
+    wanted = [a for a, item in zip(signature, inputs) if item.name.startswith("tangents")]
+    return [Input(f"grad_output{i}", standin(t, i, 0), t.dtype, t.strides) for i, t in enumerate(wanted)]
+
+
+def _gradient_names(inputs: list[Any]) -> list[str]:
+    return [getattr(i, "name", "") for i in inputs]
+
+
+def _results_and_gradients(program: Any, code: Any, names: list[str]) -> None:
+    """The function's outputs in its own order, then the gradients in that of its inputs `names` (Dynamo has its own),
+    parameters last."""
+    from graphdiff.program import Output
+
     by_place = {o.name: o for o in program.outputs}
     results = [by_place.get(f"output_{o.position}") for o in code.outputs if o.kind == "output"]
     places = {f"grad_{name}": i for i, name in enumerate(names)}
     gradients = sorted((o for o in program.outputs if o.name.startswith("grad_")), key=lambda o: places.get(o.name, len(names)))
     program.outputs[:] = [*(Output(f"output{i}", o.operand) for i, o in enumerate(results) if o is not None), *gradients]
-    return program, bits
 
 
-def record_native(function: Function, config_patches: dict[str, Any] | None = None) -> Recorded:
-    """As this machine's Inductor compiles it: C++ loops."""
+# ---- this machine
+
+
+def record_native(function: Function, *, training: bool = False, backward: bool = False,
+                  config_patches: dict[str, Any] | None = None) -> Recorded:
+    """As this machine's Inductor compiles it: C++ loops. Options and errors are those of `record_compiled`."""
     from graphdiff.capture.inductor.native import native_code_for_function
     from graphdiff.capture.inductor.options import in_force
 
-    native = native_code_for_function(function.call, function.args, config_patches=config_patches)
-    program, bits = program_from_native(native, function)
-    return Recorded(program, bits, "torch.compile, Inductor's C++ code", "native", (), {"output_code": native.code.text},
-                    inductor=in_force(config_patches or {}))
+    training, options = training or backward, in_force(config_patches or {})
+    if training:
+        function = _with_gradients(function)
+    native = native_code_for_function(function.call, function.args, training=training, config_patches=config_patches)
+    texts, how = {"output_code": native.code.text}, "torch.compile, Inductor's C++ code"
+    if not training:
+        program, bits = program_from_native(native, function)
+        return Recorded(program, bits, how, "native", (), texts, inductor=options)
+    if native.backward is None:
+        raise _no_backward(function)
+    how = "torch.compile with gradients, Inductor's C++ code"
+    if backward:
+        program, bits = program_from_native_training(native, function, made_up_gradients(native.backward.code.text, native.backward.inputs))
+        return Recorded(program, bits, f"{how}, forward and backward", "native", (MADE_UP, *notes_on([], opaque_in(program))), {**texts, "backward_code": native.backward.code.text}, inductor=options)
+    program, bits = program_from_native(native, function, reorder=False)
+    notes = (f"{_saved(program, native)} results of the code are saved for the backward",)
+    _reorder_outputs(program, native)
+    return Recorded(program, bits, f"{how}, forward", "native", notes, texts, (LEFT_OUT,), options)
 
 
-def program_from_native(native: NativeCode, function: Function) -> tuple[Any, dict]:
-    """Lower native code on the inputs of the function it was made from."""
+def program_from_native(native: NativeCode, function: Function, *, reorder: bool = True) -> tuple[Any, dict]:
+    """Lower native code on the inputs of the function it was made from; with `reorder` its outputs are the function's."""
+    from graphdiff.lower.inductor_cpp import program_from_cpp_code
+
+    inputs, sources = _native_inputs(native, function)
+    program, bits = program_from_cpp_code(native.code, inputs, name="output_code", sources=sources, modules=native.modules)
+    if reorder:
+        _reorder_outputs(program, native)
+    return program, bits
+
+
+def program_from_native_training(native: NativeCode, function: Function, tangents: Sequence[Any]) -> tuple[Any, dict]:
+    """Lower native code and its backward, `tangents` (lower.inductor.Input) being the gradients of the results."""
+    from graphdiff.lower.inductor_cpp import program_from_cpp_forward_and_backward
+
+    inputs, sources = _native_inputs(native, function)
+    program, bits = program_from_cpp_forward_and_backward(native.code, native.backward.code, inputs, tangents, gradient_names=_gradient_names(inputs),
+                                                          sources=sources, modules=native.modules)
+    _results_and_gradients(program, native, _names(function))
+    return program, bits
+
+
+def _native_inputs(native: NativeCode, function: Function) -> tuple[list[Any], dict[str, Any]]:
     from torch.utils._pytree import tree_leaves
 
     from graphdiff.lower.inductor.context import SourcePosition
-    from graphdiff.lower.inductor_cpp import program_from_cpp_code
 
     flat, names = tree_leaves(function.args), _names(function)
-    inputs = [_input(item, flat, names) for item in native.inputs]
     sources = {name: SourcePosition(file=file, line=line) for name, (file, line) in native.sources.items()}
-    program, bits = program_from_cpp_code(native.code, inputs, name="output_code", sources=sources, modules=native.modules)
-    _reorder_outputs(program, native)
-    return program, bits
+    return [_input(item, flat, names) for item in native.inputs], sources
+
+
+# ---- inputs and outputs
 
 
 def _names(function: Function) -> list[str]:

@@ -148,6 +148,11 @@ def notes_on(random_ops: list[str], opaque_ops: list[str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def opaque_in(program: Program) -> list[str]:
+    """The opaque ops of a program, by name."""
+    return sorted({str(n.attrs["name"]) for n in program.nodes if n.op == "opaque"})
+
+
 def _on_cpu(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Inputs as given, each tensor with memory of its own, so that two arguments never share provenance by accident."""
     import torch

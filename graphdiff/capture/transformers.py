@@ -21,7 +21,7 @@ NOT_CAPTURED = ("lm_head and the loss: the engine computes logits outside its co
 @dataclass
 class TrainingCapture:
     """What was recorded: the program's builder, versions, random and opaque ops met, the attention that ran; of
-    compiled code its texts and Inductor's options that were set."""
+    compiled code its texts and Inductor's options that were set; further notes for its reader."""
 
     builder: Builder
     versions: dict[str, str]
@@ -31,6 +31,7 @@ class TrainingCapture:
     target: str = "cpu"
     sources: dict[str, str] = field(default_factory=dict)
     inductor: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 def load_model(model: ModelRef, *, attn: str, autocast: str | None) -> Any:

@@ -1,24 +1,35 @@
-"""The training forward of a transformers model as torch.compile's Inductor makes it for this machine's CPU.
+"""The training of a transformers model as torch.compile's Inductor makes it for this machine's CPU: forward, backward.
 
-The forward of a graph with a backward: what is saved for the backward and used again is rounded
-(`emulate_precision_casts_on_saved_tensors` is on by default), so it is another schedule than compiled inference.
+What is saved for the backward is stored in the model's format, and the backward reads it so; the forward itself reads
+what it has just stored from the register, unless another loop reads it (docs/native.md).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from graphdiff.capture.compiled import MADE_UP, made_up_gradients
+from graphdiff.capture.function import opaque_in
 from graphdiff.capture.models import ModelRef
 from graphdiff.capture.transformers import TrainingCapture, autocast_context, load_model
 from graphdiff.errors import GraphdiffError
 
 
+def check_backward(backward: bool, compile: bool, target: str) -> None:
+    """Raises GraphdiffError if a backward is wanted that cannot be recorded in this mode."""
+    if backward and (not compile or target != "native"):
+        raise GraphdiffError("the backward of a model is captured as this machine compiles it only", where="--backward",
+                             fix="add --compile --target native, or capture the function at hand: capture function --compile --backward")
+
+
 def record_compiled_training(model: ModelRef, tokens: list[int], positions: list[int], *, attn: str = "sdpa",
-                             autocast: str | None = None, prepare: Any = None, config_patches: dict[str, Any] | None = None) -> TrainingCapture:
+                             autocast: str | None = None, backward: bool = False, prepare: Any = None,
+                             config_patches: dict[str, Any] | None = None) -> TrainingCapture:
     """Trace the base model with gradients, let Inductor write its forward, lower that on the probe.
 
-    config_patches: Inductor's options.
-    Raises GraphdiffError if it does not compile as one graph, or has a construct with no lowering.
+    backward: that too, in the same program, on a made-up gradient of the last hidden state; outputs are `hidden_states`
+    and `grad_PARAMETER` of each. config_patches: Inductor's options. Raises GraphdiffError if it does not compile as one
+    graph, or has a construct with no lowering.
     """
     import torch
     import transformers
@@ -35,7 +46,8 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     results: list[Any] = []
 
     def backend(graph: Any, inputs: list[Any]) -> Any:
-        seen.append((graph, list(inputs), watched_graph(graph, lambda: compile_by_inductor(graph, inputs, config_patches), False)))
+        compile_it = lambda: compile_by_inductor(graph, inputs, config_patches)  # noqa: E731
+        seen.append((graph, list(inputs), watched_graph(graph, compile_it, False, backward)))
 
         def run(*args: Any) -> Any:
             results[:] = graph.forward(*args)
@@ -61,29 +73,62 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     builder = _lowered(graph, inputs, watched, place, prefix)
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     mode = f"torch.compile, Inductor's C++ code, attention {attn}" + (f", autocast {autocast} over float32 weights" if autocast else "")
-    return TrainingCapture(builder, versions, [], [], mode, "native", {"forward": watched.code.text}, in_force(config_patches or {}))
+    options = in_force(config_patches or {})
+    if not backward:
+        return TrainingCapture(builder, versions, [], [], mode, "native", {"forward": watched.code.text}, options)
+    texts = {"forward": watched.code.text, "backward": watched.backward.code.text}
+    return TrainingCapture(builder, versions, [], opaque_in(builder.program), f"{mode}, forward and backward", "native", texts, options, [MADE_UP])
 
 
 def _lowered(graph: Any, inputs: list[Any], watched: Any, place: int, prefix: str) -> Any:
-    from graphdiff.capture.vllm.describe import described_inputs
-    from graphdiff.lower.aten import is_float, raw_bits
     from graphdiff.lower.inductor.context import Context, SourcePosition
-    from graphdiff.lower.inductor.function import Input, argument
     from graphdiff.lower.inductor_cpp import CppCall
     from graphdiff.program import Builder
 
     builder = Builder()
     sources = {name: SourcePosition(file=file, line=line) for name, (file, line) in watched.sources.items()}
     modules = {name: ".".join(p for p in (prefix, path) if p) for name, path in watched.modules.items()}
-    arguments = []
+    names, arguments = _arguments(builder, graph, inputs, prefix)
+    forward = CppCall(Context(builder, "forward", sources, modules), watched.code, "forward")
+    result = watched.outputs[place].position
+    if watched.backward is None:
+        builder.output("hidden_states", forward.run(arguments)[result].read())
+    else:
+        backward = CppCall(Context(builder, "backward", sources, modules), watched.backward.code, "backward")
+        _both(builder, forward, backward, watched.backward, arguments, names)
+        _keep(builder, f"output_{result}")
+    return builder
+
+
+def _both(builder: Any, forward: Any, backward: Any, code: Any, arguments: list[Any], names: list[str]) -> None:
+    from graphdiff.lower.inductor.function import argument, run_forward_and_backward
+
+    tangents = [argument(builder, t) for t in made_up_gradients(code.code.text, code.inputs)]
+    run_forward_and_backward(builder, forward, backward, arguments, tangents, names)
+
+
+def _keep(builder: Any, result: str) -> None:
+    """Of the outputs, the last hidden state and the gradients."""
+    from graphdiff.program import Output
+
+    kept = builder.program.outputs
+    kept[:] = [Output("hidden_states", o.operand) if o.name == result else o for o in kept if o.name == result or o.name.startswith("grad_")]
+
+
+def _arguments(builder: Any, graph: Any, inputs: list[Any], prefix: str) -> tuple[list[str], list[Any]]:
+    """What `call(args)` takes, and its names."""
+    from graphdiff.capture.vllm.describe import described_inputs
+    from graphdiff.lower.aten import is_float, raw_bits
+    from graphdiff.lower.inductor.function import Input, argument
+
+    names, arguments = [], []
     for item, value in zip(described_inputs(graph.graph, inputs)[0], inputs, strict=True):
+        name = ".".join(p for p in (prefix if item.kind == "parameter" else "", item.path) if p) or item.name
+        names.append(name)
         if item.kind == "size":
             arguments.append(int(value))
             continue
         dense = value.detach().contiguous()
-        name = ".".join(p for p in (prefix if item.kind == "parameter" else "", item.path) if p) or item.name
         raw = raw_bits(dense) if is_float(dense) else dense.numpy()
         arguments.append(argument(builder, Input(name, raw, item.dtype, tuple(value.stride()), "input_ids" in item.path)))
-    returned = CppCall(Context(builder, "forward", sources, modules), watched.code, "forward").run(arguments)
-    builder.output("hidden_states", returned[watched.outputs[place].position].read())
-    return builder
+    return names, arguments

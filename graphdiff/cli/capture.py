@@ -94,6 +94,9 @@ def transformers(
     compile: Annotated[
         bool, typer.Option("--compile", help="Record what torch.compile makes of the forward, with gradients.")
     ] = False,
+    backward: Annotated[
+        bool, typer.Option("--backward", help="With --compile, on this machine: the backward too.")
+    ] = False,
     target: Annotated[
         str,
         typer.Option(
@@ -122,6 +125,7 @@ def transformers(
             autocast=autocast.value if autocast else None,
             checkpointing=checkpointing,
             compile=compile,
+            backward=backward,
             target=target,
             inductor=inductor or (),
             keep_weights=keep_weights,

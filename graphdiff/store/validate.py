@@ -84,13 +84,19 @@ def check_index(array: np.ndarray, limit: int) -> None:
 def _check_data(parts: Parts, sizes: list[int]) -> None:
     seen = set()
     for n, info in parts.data:
-        if not 0 <= n < len(sizes) or parts.nodes[n].op != "leaf":
+        if not 0 <= n < len(sizes) or not _holds_numbers(parts.nodes[n]):
             raise Invalid(f"numbers are given for node {n}, which is no leaf")
         if n in seen:
             raise Invalid(f"numbers are given twice for node {n}")
         seen.add(n)
-        if np.dtype(STORAGE[parts.nodes[n].dtype]).name != info.dtype or info.shape != (sizes[n],):
+        held = STORAGE[parts.nodes[n].dtype] if parts.nodes[n].op == "leaf" else np.float32
+        if np.dtype(held).name != info.dtype or info.shape != (sizes[n],):
             raise Invalid(f"the numbers given for node {n} do not have its type and size")
+
+
+def _holds_numbers(node: Node) -> bool:
+    """A leaf, or what its operands do not tell: an opaque op's output, a stochastic rounding (float32)."""
+    return node.op in ("leaf", "opaque") or node.op == "round" and node.attrs.get("mode") == "stochastic"
 
 
 class _Check:

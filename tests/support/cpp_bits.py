@@ -18,7 +18,8 @@ from graphdiff.program.ops import Arithmetic
 
 @dataclass(frozen=True)
 class Bits:
-    """One argument that a kernel wrote: elements, how many differ, the largest difference in units of the last place."""
+    """One argument that a kernel wrote: elements, how many differ, the largest difference in units of the last place, and
+    in those of the largest element (sums of both signs cancel)."""
 
     kernel: str
     argument: int
@@ -26,6 +27,7 @@ class Bits:
     elements: int
     differing: int
     worst: float
+    of_largest: float = 0.0
 
 
 def torch_arithmetic() -> Arithmetic:
@@ -78,11 +80,16 @@ def _compared(name: str, place: int, tensor: Tensor, real: Any, builder: Builder
     return Bits(name, place, tensor.dtype, real.numel(), *differing(predicted, real.float().numpy(), tensor.dtype))
 
 
-def differing(predicted: np.ndarray, real: np.ndarray, dtype: str) -> tuple[int, float]:
-    """Elements whose numbers differ (any NaN equals any NaN), and the largest difference in ulp of `dtype`."""
+def differing(predicted: np.ndarray, real: np.ndarray, dtype: str) -> tuple[int, float, float]:
+    """Elements whose numbers differ (any NaN equals any NaN), and the largest difference in ulp of `dtype`: of the element
+    and of the largest one."""
     wrong = (predicted != real) & ~(np.isnan(predicted) & np.isnan(real))
     if not wrong.any():
-        return 0, 0.0
+        return 0, 0.0, 0.0
     bits = {"bfloat16": 8, "float16": 11}.get(dtype, 24)
-    ulp = np.exp2(np.floor(np.log2(np.maximum(np.abs(real[wrong]), 1e-30))) + 1 - bits)
-    return int(wrong.sum()), float((np.abs(predicted[wrong] - real[wrong]) / ulp).max())
+    off = np.abs(predicted[wrong] - real[wrong])
+    return int(wrong.sum()), float((off / _ulp(np.abs(real[wrong]), bits)).max()), float(off.max() / _ulp(np.nanmax(np.abs(real)), bits))
+
+
+def _ulp(size: np.ndarray, bits: int) -> np.ndarray:
+    return np.exp2(np.floor(np.log2(np.maximum(size, 1e-30))) + 1 - bits)

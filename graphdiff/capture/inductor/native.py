@@ -1,4 +1,4 @@
-"""Native (CPU) code of Inductor, as data. All private API of torch lies in `torch_2_13_cpp`."""
+"""Native (CPU) code of Inductor, as data. All private API of torch lies in `torch_2_13_native` and `torch_2_13_cpp`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,20 @@ class KernelRun:
 
 
 @dataclass(frozen=True)
+class BackwardCode:
+    """A backward's code: `call(args)` takes `inputs`, saved tensors before the gradients of results (`tangents_1` ...).
+    `runs` of each kernel, in order, if it ran."""
+
+    code: CppCode
+    inputs: list[CodeInput]
+    runs: list[KernelRun] = field(default_factory=list, repr=False)
+
+
+@dataclass(frozen=True)
 class NativeCode:
     """As OutputCode, for this machine. `results` (the tensors the function really returned) and `runs` (of each
-    kernel, in order) are there if it ran."""
+    kernel, in order) are there if it ran; in training also the `tangents` its backward was given and the `gradients`
+    it gave, one for each input (None: needs none)."""
 
     code: CppCode
     inputs: list[CodeInput]
@@ -31,6 +42,9 @@ class NativeCode:
     modules: dict[str, str]
     results: list[Any] = field(default_factory=list, repr=False)
     runs: list[KernelRun] = field(default_factory=list, repr=False)
+    backward: BackwardCode | None = None
+    tangents: list[Any] = field(default_factory=list, repr=False)
+    gradients: list[Any] = field(default_factory=list, repr=False)
 
 
 @dataclass
@@ -44,17 +58,18 @@ class WatchedGraph:
     modules: dict[str, str] = field(default_factory=dict)
     runs: list[KernelRun] = field(default_factory=list, repr=False)
     error: Exception | None = None
+    backward: BackwardCode | None = None
 
 
-def watched_graph(graph: Any, compile_graph: Callable[[], Any], run: bool) -> WatchedGraph:
+def watched_graph(graph: Any, compile_graph: Callable[[], Any], run: bool, backward: bool = False) -> WatchedGraph:
     """Call `compile_graph()`, which hands Dynamo's `graph` to Inductor, and keep what the C++ backend writes.
 
     Without `run` the code is written and never compiled, so that what comes back cannot be called. With it, `runs`
-    grows with every kernel that runs.
+    grows with every kernel that runs. backward: one is expected, and written at once.
     """
     from graphdiff.capture.inductor.versions import backend
 
-    return backend().watched_graph(graph, compile_graph, run)
+    return backend().watched_graph(graph, compile_graph, run, backward)
 
 
 def compile_by_inductor(graph: Any, inputs: Sequence[Any], config_patches: dict[str, Any] | None = None) -> Any:
@@ -65,8 +80,11 @@ def compile_by_inductor(graph: Any, inputs: Sequence[Any], config_patches: dict[
 
 
 def native_code_for_function(fn: Callable[..., Any], inputs: Sequence[Any], *, config_patches: dict[str, Any] | None = None,
-                             run: bool = False) -> NativeCode:
-    """Inductor's native code for `fn(*inputs)` under no_grad. With `run` it is compiled for real and run once."""
+                             run: bool = False, training: bool = False) -> NativeCode:
+    """Inductor's native code for `fn(*inputs)`: under no_grad, or with `training` forward and backward.
+
+    With `run` it is compiled for real and run once, in training on random gradients of its results.
+    """
     from graphdiff.capture.inductor.versions import backend
 
-    return backend().native_code_for_function(fn, inputs, config_patches or {}, run)
+    return backend().native_code_for_function(fn, inputs, config_patches or {}, run, training)

@@ -1,4 +1,4 @@
-"""torch 2.13: what Inductor's C++ backend is about to write, as data. Used by `torch_2_13` alone.
+"""torch 2.13: what Inductor's C++ backend is about to write, as data. Used by `torch_2_13_native` alone.
 
 The loop bodies are copied where a loop nest is written (`CppKernelProxy.codegen_functions`): there the backend has
 already placed the casts of low formats (`legalize_lowp_fp_dtype` has changed the bodies). Loops are kept with the
@@ -20,14 +20,30 @@ from graphdiff.lower.inductor_cpp import Body, BodyNode, CppCode, CppKernel, Ind
 
 
 @dataclass
+class NativeGraph:
+    """One graph: its code, what `call` names its inputs, and what its kernels did if it ran."""
+
+    code: CppCode
+    is_backward: bool
+    input_names: list[str]
+    runs: list[KernelRun] = field(default_factory=list)
+
+
+@dataclass
 class NativeRecorder:
     """Collects the graphs that the C++ backend writes. `run`: let them be compiled, and keep what kernels did."""
 
     run: bool = False
-    codes: list[CppCode] = field(default_factory=list)
-    backward: list[bool] = field(default_factory=list)
-    runs: list[KernelRun] = field(default_factory=list)
+    graphs: list[NativeGraph] = field(default_factory=list)
     launches: list[CppKernel] = field(default_factory=list)
+
+    def forward(self) -> list[NativeGraph]:
+        """Graphs that are no backward."""
+        return [g for g in self.graphs if not g.is_backward]
+
+    def backward(self) -> list[NativeGraph]:
+        """Backward graphs."""
+        return [g for g in self.graphs if g.is_backward]
 
 
 @contextlib.contextmanager
@@ -42,7 +58,7 @@ def recording(recorder: NativeRecorder) -> Iterator[None]:
     codegen = GraphLowering.codegen
 
     def codegen_functions(self: Any, functions: Sequence[Any], sizes: Sequence[Any]) -> Any:
-        self.graphdiff_loops = [_loop(functions, sizes)]
+        self.graphdiff_loops = [_loop(functions, sizes) if all(map(_scheduler_node, functions)) else None]
         return write_loops(self, functions, sizes)
 
     def merge_outer_fusion_kernels(self: Any, proxies: list[Any]) -> Any:
@@ -62,14 +78,14 @@ def recording(recorder: NativeRecorder) -> Iterator[None]:
     def written(self: Any) -> Any:
         recorder.launches = []
         result = codegen(self)
-        recorder.codes.append(CppCode(result[0].value, list(recorder.launches)))
-        recorder.backward.append(bool(self.is_backward))
+        code = CppCode(result[0].value, list(recorder.launches))
+        recorder.graphs.append(NativeGraph(code, bool(self.is_backward), list(self.graph_input_names)))
         return result
 
     def compile_to_module(self: Any) -> Any:
         if recorder.run:
             module = to_module(self)
-            _watch_kernels(module, recorder)
+            _watch_kernels(module, recorder.graphs[-1].runs)
             return module
         from graphdiff.capture.inductor.torch_2_13_device import unloaded_module
 
@@ -89,14 +105,14 @@ def recording(recorder: NativeRecorder) -> Iterator[None]:
         yield
 
 
-def _watch_kernels(module: Any, recorder: NativeRecorder) -> None:
+def _watch_kernels(module: Any, runs: list[KernelRun]) -> None:
     """Keep what the kernels of a loaded module get and make."""
 
     def watched(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
             before = _copied(args)
             result = kernel(*args)
-            recorder.runs.append(KernelRun(name, before, _copied(args)))
+            runs.append(KernelRun(name, before, _copied(args)))
             return result
 
         return run
@@ -131,17 +147,17 @@ def _loop(functions: Sequence[Any], sizes: Sequence[Any]) -> Loop:
     bodies = []
     for function, size in zip(functions, sizes):
         node = _scheduler_node(function)
+        assert node is not None
         bodies.append(_body(node, suffix=tuple(map(tuple, size)) not in [tuple(map(tuple, w)) for w in whole]))
     return Loop([_expression(s) for s in group], [_expression(s) for s in reduced], bodies)
 
 
 def _scheduler_node(function: Any) -> Any:
-    """The node behind `functools.partial(fn, node)`, with local buffers or without."""
+    """The node behind `functools.partial(fn, node)`, with local buffers or without; None for what a GEMM template
+    stores its tiles with, which is written for every candidate that autotuning tries, and called by none but itself."""
     partial = getattr(function, "original_fn", function)
     args = getattr(partial, "args", ())
-    if not args or not hasattr(args[0], "_body"):
-        raise GraphdiffError("a C++ template has no lowering", where="Inductor's C++ backend", fix="switch max_autotune off")
-    return args[0]
+    return args[0] if args and hasattr(args[0], "_body") else None
 
 
 def _body(node: Any, *, suffix: bool) -> Body:
@@ -232,6 +248,8 @@ def _kernel(group: Any, name: str) -> CppKernel:
     from torch._inductor.virtualized import V
 
     loops = list(getattr(group, "graphdiff_loops", ()))
+    if None in loops:
+        raise GraphdiffError("a C++ template has no lowering", where=name, fix="switch max_autotune off")
     used = {n.args[0] for loop in loops for body in loop.bodies for block in body.blocks.values() for n in block
             if n.op in ("load", "store", "store_reduction")}
     definitions, _, _ = group.args.cpp_argdefs()

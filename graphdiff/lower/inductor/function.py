@@ -65,17 +65,24 @@ def program_from_forward_and_backward(forward: OutputCode, backward: OutputCode,
     Outputs: `output_0` ... of the forward without what it saved, then `grad_NAME` per input that has a gradient.
     """
     builder = Builder()
-    returned = Call(Context(builder, forward.name, sources or {}, modules or {}), forward).run([argument(builder, x) for x in inputs])
-    saved = len(backward.arguments()) - len(tangents)
+    first, second = (Call(Context(builder, code.name, sources or {}, modules or {}), code) for code in (forward, backward))
+    run_forward_and_backward(builder, first, second, [argument(builder, x) for x in inputs], [argument(builder, t) for t in tangents], gradient_names)
+    return builder.program, builder.leaf_bits
+
+
+def run_forward_and_backward(builder: Builder, forward: Call, backward: Call, arguments: list[Any], tangents: list[Any],
+                             gradient_names: Sequence[str] = ()) -> None:
+    """Evaluate both calls, and make their results the program's outputs, as `program_from_forward_and_backward` says."""
+    returned = forward.run(arguments)
+    saved = len(backward.code.arguments()) - len(tangents)
     if not 0 <= saved <= len(returned):
-        raise GraphdiffError(f"the backward takes {saved} saved tensors, the forward returns {len(returned)}", where=backward.name)
+        raise GraphdiffError(f"the backward takes {saved} saved tensors, the forward returns {len(returned)}", where=backward.code.name)
     results, kept = returned[:len(returned) - saved], returned[len(returned) - saved:]
-    gradients = Call(Context(builder, backward.name, sources or {}, modules or {}), backward).run([*kept, *(argument(builder, t) for t in tangents)])
+    gradients = backward.run([*kept, *tangents])
     names = [f"output_{i}" for i in range(len(results))] + [f"grad_{gradient_names[i] if i < len(gradient_names) else i}" for i in range(len(gradients))]
     for name, tensor in zip(names, [*results, *gradients]):
         if isinstance(tensor, Tensor) and tensor.dtype in TORCH_FLOATS:
             builder.output(name, tensor.read())
-    return builder.program, builder.leaf_bits
 
 
 def argument(builder: Builder, x: Input | int) -> Any:

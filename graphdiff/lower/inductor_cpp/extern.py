@@ -11,6 +11,7 @@ import numpy as np
 from graphdiff.lower.inductor import extern as shared
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.values import TORCH_FLOATS, IntStorage, Tensor, is_dynamic
+from graphdiff.lower.inductor_cpp import fused_attention
 from graphdiff.program.builder import Elements
 
 Handlers = dict[str, Callable[..., Any]]
@@ -40,19 +41,6 @@ def baddbmm(ctx: Context, bias: Tensor, a: Tensor, b: Tensor, *, alpha: float = 
     return shared.addmm(ctx, bias, a, b, alpha=alpha, beta=beta, out=out)
 
 
-def attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, is_causal: bool = False, *,
-              attn_mask: Tensor | None = None, scale: float | None = None, dropout_p: float = 0.0) -> list[Any]:
-    """ATen's flash attention for CPU, heads first; an additive mask is an operand."""
-    if dropout or dropout_p:
-        raise ctx.unsupported("fused attention with dropout")
-    operands = [q.read(), k.read(), v.read()]
-    if attn_mask is not None:
-        operands.append(attn_mask.read())
-    made = ctx.builder.op("attention", *operands, scale=float(scale or q.shape[-1] ** -0.5), causal=bool(is_causal),
-                          shape=(*q.shape[:-1], v.shape[-1]))
-    return [shared.finish(ctx, made, shared.like(q)), *[None] * 8]
-
-
 def sort(ctx: Context, x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> list[Tensor]:
     """Data movement steered by the numbers; equal values keep their order."""
     if isinstance(x.storage, IntStorage):
@@ -76,6 +64,14 @@ def cumsum(ctx: Context, x: Tensor, dim: int, *, dtype: str | None = None) -> Te
             raise ctx.unsupported(f"cumsum of integers to {dtype}")
         return _integers(np.cumsum(x.storage.values[places], dim), dtype or "int64", bool(x.storage.dynamic[places].any()))
     made = ctx.builder.op("cumsum", x.read(), axis=dim % len(x.shape), shape=x.shape)
+    return shared.finish(ctx, made, shared.fresh(x.shape, dtype or x.dtype))
+
+
+def cumprod(ctx: Context, x: Tensor, dim: int, *, dtype: str | None = None) -> Tensor:
+    """Accumulates in float32 and rounds what it stores (aten/src/ATen/native/cpu/ReduceOpsKernel.cpp)."""
+    if isinstance(x.storage, IntStorage):
+        raise ctx.unsupported("aten.cumprod of integers")
+    made = ctx.builder.op("cumprod", x.read(), axis=dim % len(x.shape), shape=x.shape)
     return shared.finish(ctx, made, shared.fresh(x.shape, dtype or x.dtype))
 
 
@@ -146,7 +142,8 @@ def multiply(ctx: Context, a: Complex, b: Complex) -> Complex:
 
 HANDLERS: Handlers = {
     "mkldnn._linear_pointwise": linear_pointwise, "baddbmm": baddbmm,
-    "aten._scaled_dot_product_flash_attention_for_cpu": attention, "aten.sort.stable": sort, "aten.index_add": index_add, "aten.cumsum": cumsum,
+    **fused_attention.HANDLERS, "aten.sort.stable": sort, "aten.index_add": index_add, "aten.cumsum": cumsum,
+    "aten.cumprod": cumprod,
     "aten.view_as_complex": view_as_complex, "aten.view_as_real": view_as_real, "aten.complex": complex_,
     "aten.polar": polar, "aten.unsqueeze": unsqueeze, "aten.mul.Tensor": multiply,
 }

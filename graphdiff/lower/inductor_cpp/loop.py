@@ -22,6 +22,7 @@ from graphdiff.lower.inductor.values import (
     TORCH_FLOATS, TORCH_INTS, Floats, IntStorage, Ints, Pointer, Tensor, as_ints, broadcast, new_storage)
 from graphdiff.lower.inductor_cpp import bits, ops, reduce
 from graphdiff.lower.inductor_cpp import index as expressions
+from graphdiff.lower.inductor_cpp.fused_attention import LogSumExp
 from graphdiff.lower.inductor_cpp.kernel_data import Body, BodyNode, CppKernel, Loop
 from graphdiff.lower.inductor_cpp.registers import LOW, Narrow, Scope, plain
 from graphdiff.program.builder import Elements, Storage
@@ -41,6 +42,7 @@ class Launch:
     def __init__(self, ctx: Context, kernel: CppKernel, arguments: Sequence[Any]) -> None:
         self.ctx, self.kernel = ctx, kernel
         self.tensors: dict[str, Tensor] = {}
+        arguments = [a.tensor(ctx) if isinstance(a, LogSumExp) else a for a in arguments]
         for name, place in kernel.arguments.items():
             if place >= len(arguments) or not isinstance(arguments[place], Tensor):
                 raise ctx.broken(f"argument {place} of {kernel.name} is no tensor")

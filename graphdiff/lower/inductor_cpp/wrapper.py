@@ -8,7 +8,7 @@ from typing import Any
 
 from graphdiff.errors import GraphdiffError
 from graphdiff.lower.inductor.context import Context, SourcePosition
-from graphdiff.lower.inductor.function import Input, argument
+from graphdiff.lower.inductor.function import Input, argument, run_forward_and_backward
 from graphdiff.lower.inductor.output_code import Call, Frame, OutputCode
 from graphdiff.lower.inductor.values import TORCH_FLOATS, Tensor
 from graphdiff.lower.inductor_cpp import extern
@@ -64,7 +64,8 @@ class CppFrame(Frame):
         if name.startswith("async_compile") or name in extern.IGNORED:
             return None
         if name.startswith("cpp_"):
-            raise self.ctx.unsupported(f"the C++ kernel {name}, of which no loops were recorded (a template)")
+            raise GraphdiffError("a C++ GEMM template has no lowering: what it rounds between its tiles is not known",
+                                 where=f"{name}, {self.ctx.where}", fix="switch max_autotune off, so that ATen does the matmul")
         return super().called(e)
 
     def extern(self, e: ast.Call, name: str) -> Any:
@@ -101,4 +102,19 @@ def program_from_cpp_code(code: CppCode, inputs: Sequence[Input | int], *, name:
                 builder.output(output_names[i] if i < len(output_names) else f"output_{i}", tensor.read())
             except IndexError as error:
                 raise GraphdiffError(f"output {i}: {error}", where=name) from None
+    return builder.program, builder.leaf_bits
+
+
+def program_from_cpp_forward_and_backward(forward: CppCode, backward: CppCode, inputs: Sequence[Input | int], tangents: Sequence[Input], *,
+                                          gradient_names: Sequence[str] = (), sources: Mapping[str, SourcePosition] | None = None,
+                                          modules: Mapping[str, str] | None = None) -> tuple[Program, dict]:
+    """Both in one program (sites say `output_code` or `backward_code`), and its leaves' bits.
+
+    tangents: gradients of the forward's results, the backward's last arguments. Outputs: `output_0` ... of the forward
+    without what it saved, then `grad_NAME` per input that has a gradient. Raises GraphdiffError as `program_from_cpp_code`.
+    """
+    builder = Builder()
+    first, second = (CppCall(Context(builder, name, sources or {}, modules or {}), code, name)
+                     for name, code in (("output_code", forward), ("backward_code", backward)))
+    run_forward_and_backward(builder, first, second, [argument(builder, x) for x in inputs], [argument(builder, t) for t in tangents], gradient_names)
     return builder.program, builder.leaf_bits

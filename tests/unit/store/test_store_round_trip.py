@@ -145,3 +145,22 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path, spoil):
     with pytest.raises(GraphdiffError, match="cannot be stored"):
         write_capture(tmp_path / "c", capture)
     assert os.listdir(tmp_path) == []
+
+
+def test_numbers_of_an_opaque_op_are_kept_and_those_of_a_computed_one_refused():
+    builder = Builder()
+    leaf = builder.leaf("x", np.arange(6, dtype=np.float32), "float32", keep=True)
+    told = builder.op("opaque", leaf, shape=(6,), name="mine.twice", output=0)
+    builder.output("y", builder.op("add", told, told))
+    builder.program.data[told.node] = np.full(6, 0.5, np.float32)
+    capture = Capture(CaptureInfo(kind="function"), builder.program)
+    again = decode_capture(encode_capture(capture), "here")
+    assert_same(capture, again)
+    assert Evaluation(again.program, again.program.data).output(0).tolist() == [1.0] * 6
+    builder.program.data[told.node] = np.full(6, 0.5, np.float64)
+    with pytest.raises(GraphdiffError, match="type and size"):
+        encode_capture(capture)
+    builder.program.data[told.node] = np.full(6, 0.5, np.float32)
+    builder.program.data[builder.program.outputs[0].operand.nodes[0]] = np.zeros(6, np.float32)
+    with pytest.raises(GraphdiffError, match="which is no leaf"):
+        encode_capture(capture)
