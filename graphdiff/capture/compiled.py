@@ -55,7 +55,7 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
     program, bits = program_from_output_code(code.text, inputs, name="output_code", sources=sources, modules=code.modules,
                                              kernel_sources=code.kernel_sources)
     notes = (f"{_saved(program, code)} results of the code are saved for the backward",) if training else ()
-    _reorder_outputs(program, code)
+    _reorder_outputs(program, code, names)
     return Recorded(program, bits, f"{how}, forward" if training else how, target, notes, {"output_code": code.text},
                     (LEFT_OUT,) if training else (), options)
 
@@ -109,13 +109,9 @@ def _gradient_names(inputs: list[Any]) -> list[str]:
 def _results_and_gradients(program: Any, code: Any, names: list[str]) -> None:
     """The function's outputs in its own order, then the gradients in that of its inputs `names` (Dynamo has its own),
     parameters last."""
-    from graphdiff.program import Output
-
-    by_place = {o.name: o for o in program.outputs}
-    results = [by_place.get(f"output_{o.position}") for o in code.outputs if o.kind == "output"]
     places = {f"grad_{name}": i for i, name in enumerate(names)}
     gradients = sorted((o for o in program.outputs if o.name.startswith("grad_")), key=lambda o: places.get(o.name, len(names)))
-    program.outputs[:] = [*(Output(f"output{i}", o.operand) for i, o in enumerate(results) if o is not None), *gradients]
+    program.outputs[:] = [*_results(program, code, names), *gradients]
 
 
 # ---- this machine
@@ -143,7 +139,7 @@ def record_native(function: Function, *, training: bool = False, backward: bool 
         return Recorded(program, bits, f"{how}, forward and backward", "native", (MADE_UP, *notes_on([], opaque_in(program))), {**texts, "backward_code": native.backward.code.text}, inductor=options)
     program, bits = program_from_native(native, function, reorder=False)
     notes = (f"{_saved(program, native)} results of the code are saved for the backward",)
-    _reorder_outputs(program, native)
+    _reorder_outputs(program, native, _names(function))
     return Recorded(program, bits, f"{how}, forward", "native", notes, texts, (LEFT_OUT,), options)
 
 
@@ -154,7 +150,7 @@ def program_from_native(native: NativeCode, function: Function, *, reorder: bool
     inputs, sources = _native_inputs(native, function)
     program, bits = program_from_cpp_code(native.code, inputs, name="output_code", sources=sources, modules=native.modules)
     if reorder:
-        _reorder_outputs(program, native)
+        _reorder_outputs(program, native, _names(function))
     return program, bits
 
 
@@ -193,7 +189,8 @@ def _input(item: Any, flat: list[Any], names: list[str]) -> Any:
     from graphdiff.lower.aten import is_float, raw_bits
     from graphdiff.lower.inductor.function import Input
 
-    value = flat[item.argument] if item.argument is not None else item.value
+    # What the code was traced on, as it was before the function ran: the argument itself may have been written to.
+    value = item.value if item.value is not None or item.argument is None else flat[item.argument]
     if item.kind == "size":
         return int(value)
     if value is None:
@@ -205,11 +202,22 @@ def _input(item: Any, flat: list[Any], names: list[str]) -> Any:
     return Input(name, raw, dtype, tuple(value.stride()))
 
 
-def _reorder_outputs(program: Any, code: Any) -> None:
-    """The function's outputs, in its own order, out of what call() returns."""
-    from graphdiff.program import Output
+def _reorder_outputs(program: Any, code: Any, names: list[str]) -> None:
+    """The function's outputs, in its own order, out of what call() returns; an input that it returns is that leaf."""
+    program.outputs[:] = _results(program, code, names)
 
-    by_place = {o.name: o for o in program.outputs}
-    wanted = [by_place.get(f"output_{o.position}") for o in code.outputs if o.kind == "output"]
-    if all(o is not None for o in wanted) and wanted:
-        program.outputs[:] = [Output(f"output{i}", o.operand) for i, o in enumerate(wanted)]
+
+def _results(program: Any, code: Any, names: list[str]) -> list[Any]:
+    """Float results as eager counts them. names: of the function's arguments, as leaves are called."""
+    from graphdiff.program import Operand, Output
+
+    by_place = {o.name: o.operand for o in program.outputs}
+    leaves = {n.attrs.get("name"): Operand((i,), n.shape) for i, n in enumerate(program.nodes) if n.op == "leaf"}
+    found = []
+    for o in code.outputs:
+        if o.kind == "output":
+            found.append(by_place.get(f"output_{o.position}"))
+        elif o.kind == "input":
+            item = code.inputs[o.position]
+            found.append(leaves.get(names[item.argument] if item.argument is not None else item.parameter or item.name))
+    return [Output(f"output{i}", operand) for i, operand in enumerate(x for x in found if x is not None)]

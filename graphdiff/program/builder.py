@@ -261,7 +261,10 @@ class Storage:
         return self._ids
 
     def view(self, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Elements:
-        """Strided view (in elements), as torch's as_strided."""
+        """Strided view (in elements, strides from 0 up), as torch's as_strided. Raises IndexError beyond the memory."""
+        last = offset + sum((n - 1) * s for n, s in zip(shape, strides)) if all(shape) else offset
+        if offset < 0 or any(s < 0 for s in strides) or all(shape) and last >= self.size or last > self.size:
+            raise IndexError(f"a view of elements {offset} to {last} of memory that holds {self.size}")
         if self._ids is None and self.node >= 0:
             return Elements(shape, node=self.node, offset=int(offset), strides=tuple(int(s) for s in strides))
         base = self.ids[offset:]

@@ -112,7 +112,7 @@ def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, attrs: Attrs) -> np.ndarray:
     """Softmax attention, q [..., H, T, D], k and v [..., G, S, D] with H a multiple of G; additive `mask`.
 
-    attrs: scale (float), causal (bool: query i sees keys up to i + S - T). Accumulated in float64.
+    attrs: scale (float), causal (bool: query i sees keys up to i, also where T is not S, as ATen). Accumulated in float64.
     """
     dtype = q.dtype
     q, k, v = (x.astype(np.float64, copy=False) for x in (q, k, v))
@@ -124,6 +124,6 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
         scores = scores + mask
     if attrs.get("causal"):
         t, s = scores.shape[-2:]
-        scores = np.where(np.tril(np.ones((t, s), bool), s - t), scores, -np.inf)
+        scores = np.where(np.tril(np.ones((t, s), bool)), scores, -np.inf)
     scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return np.matmul(scores / scores.sum(axis=-1, keepdims=True), v).astype(dtype, copy=False)

@@ -10,7 +10,8 @@ import numpy as np
 
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.values import (
-    TL_FLOATS, TL_INTS, Floats, Ints, Pointer, as_ints, broadcast, is_dynamic, wrap)
+    TL_FLOATS, TL_INTS, Floats, Ints, Pointer, as_ints, broadcast, is_dynamic, promoted, wrap)
+from graphdiff.program.dtypes import LOW, round_to
 
 Value = Any
 """Ints, Floats, Pointer, or a Python number (a compile-time constant of the kernel)."""
@@ -53,15 +54,19 @@ def to_floats(ctx: Context, x: Value, dtype: str = "float32") -> Floats:
     if isinstance(x, Floats):
         return x
     if isinstance(x, Ints):
-        return Floats(ctx.builder.const_array(x.values.astype(np.float32), dynamic=x.dynamic), dtype)
+        made = ctx.builder.const_array(x.values.astype(np.float32), dynamic=x.dynamic)
+        return Floats(ctx.builder.round(made, dtype) if dtype in LOW else made, dtype)
     if is_number(x):
-        return Floats(ctx.builder.const(float(x)), dtype)
+        number = float(round_to(np.asarray(x, np.float32), dtype)) if dtype in LOW else float(x)
+        return Floats(ctx.builder.const(number), dtype)
     raise ctx.unsupported(f"a float made of {type(x).__name__}")
 
 
 def float_op(ctx: Context, op: str, *ins: Value, **attrs: Any) -> Floats:
     """An op on float values; rounded if it runs in a low format (no fp32 operand, as Triton promotes)."""
     dtype = result_dtype(ctx, *ins)
+    if op == "div" and dtype in LOW:  # triton/language/semantic.py, truediv: 16-bit floats are divided in float32
+        dtype = "float32"
     elements = [to_floats(ctx, x, dtype).elements for x in ins]
     return Floats(ctx.builder.round(ctx.builder.op(op, *elements, **attrs), dtype), dtype)
 
@@ -93,15 +98,18 @@ def binary(ctx: Context, op: str, a: Value, b: Value) -> Value:
 def int_op(ctx: Context, op: str, a: Value, b: Value) -> Ints:
     if op not in INT_OPS:
         raise ctx.unsupported(f"{op} on integers")
+    dtype = promoted(a, b)
     a, b = as_ints(a), as_ints(b)
     x, y = a.values, b.values
     if x.dtype == bool and y.dtype == bool and not op.startswith("Bit"):
+        dtype = ""
         x, y = x.astype(np.int64), y.astype(np.int64)
     if op in ("FloorDiv", "Mod") and (y == 0).any():
         raise ctx.broken("integer division by zero")
     sources = [i.bits_of for i in (a, b) if i.bits_of is not None]
     one = sources[0] if sources and all(s is sources[0] for s in sources) else None
-    return Ints(np.asarray(INT_OPS[op](x, y)), a.dynamic or b.dynamic, one)
+    made = np.asarray(INT_OPS[op](x, y))
+    return Ints(wrap(made, dtype) if dtype else made, a.dynamic or b.dynamic, one, dtype)
 
 
 def compare(ctx: Context, op: str, a: Value, b: Value) -> Value:
@@ -130,7 +138,8 @@ def unary(ctx: Context, op: str, x: Value) -> Value:
     if isinstance(x, Floats) and op == "USub":
         return float_op(ctx, "neg", x)
     if isinstance(x, Ints) and op in ("USub", "Invert"):
-        return Ints(-x.values.astype(np.int64) if op == "USub" else ~x.values, x.dynamic)
+        made = -x.values.astype(np.int64) if op == "USub" else ~x.values
+        return Ints(wrap(made, x.dtype) if x.dtype else made, x.dynamic, dtype=x.dtype)
     raise ctx.unsupported(f"{op} on {type(x).__name__}")
 
 
@@ -145,12 +154,23 @@ def convert(ctx: Context, x: Value, dtype: str) -> Value:
     if dtype not in TL_INTS:
         raise ctx.unsupported(f"a conversion to tl.{dtype}")
     if isinstance(x, Floats):
-        with np.errstate(invalid="ignore"):
-            numbers = ctx.builder.numbers(x.elements)
-            values = numbers != 0 if dtype == "int1" else np.trunc(numbers).astype(np.int64)
-        return Ints(wrap(values, TL_INTS[dtype]), depends(ctx, x))
+        numbers = ctx.builder.numbers(x.elements)
+        values = numbers != 0 if dtype == "int1" else saturated(numbers, TL_INTS[dtype])
+        return Ints(wrap(values, TL_INTS[dtype]), depends(ctx, x), dtype=TL_INTS[dtype])
     ints = as_ints(x)
-    return Ints(wrap(ints.values, TL_INTS[dtype]), ints.dynamic, ints.bits_of)
+    return Ints(wrap(ints.values, TL_INTS[dtype]), ints.dynamic, ints.bits_of, TL_INTS[dtype])
+
+
+def saturated(numbers: np.ndarray, dtype: str) -> np.ndarray:
+    """Floats towards zero as CUDA's `cvt.rzi` does: held at the format's ends (of 32 bits at least), NaN gives 0.
+
+    Narrower formats are converted by way of 32 bits, whose low bits are kept (LLVM's NVPTX backend).
+    """
+    wide = dtype if np.dtype(dtype).itemsize >= 4 else "int32"
+    ends = np.iinfo(wide)
+    whole = np.nan_to_num(np.trunc(numbers.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    inside = (whole > float(ends.min)) & (whole < float(ends.max))
+    return np.where(inside, np.where(inside, whole, 0).astype(np.int64), np.where(whole > 0, min(ends.max, 2**63 - 1), ends.min))
 
 
 def where(ctx: Context, condition: Value, a: Value, b: Value) -> Value:
@@ -158,9 +178,10 @@ def where(ctx: Context, condition: Value, a: Value, b: Value) -> Value:
     chosen = as_ints(condition)
     mask = chosen.values.astype(bool)
     if is_integral(a) and is_integral(b):
+        of = promoted(a, b)
         a, b = as_ints(a), as_ints(b)
-        x, y = a.values, b.values
-        return Ints(np.where(mask, x, y), chosen.dynamic or a.dynamic or b.dynamic)
+        made = np.where(mask, a.values, b.values)
+        return Ints(wrap(made, of) if of else made, chosen.dynamic or a.dynamic or b.dynamic, dtype=of)
     dtype = result_dtype(ctx, a, b)
     a, b = to_floats(ctx, a, dtype), to_floats(ctx, b, dtype)
     shape = np.broadcast_shapes(mask.shape, a.shape, b.shape)
@@ -175,7 +196,7 @@ def layout(x: Value, function: Callable[[np.ndarray], np.ndarray]) -> Value:
     if isinstance(x, Floats):
         return Floats(x.elements.map(function), x.dtype)
     ints = as_ints(x)
-    return Ints(np.asarray(function(ints.values)), ints.dynamic)
+    return Ints(np.asarray(function(ints.values)), ints.dynamic, dtype=ints.dtype)
 
 
 def broadcast_value(ctx: Context, x: Value, shape: tuple[int, ...]) -> Value:

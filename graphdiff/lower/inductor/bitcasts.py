@@ -26,7 +26,7 @@ def _bits_of(ctx: Context, x: Floats, dtype: str) -> Ints:
     bits = np.ascontiguousarray(ctx.builder.numbers(x.elements), np.float32).view(np.uint32)
     if WIDTH[dtype] == 16:
         bits = bits >> 16
-    return Ints(wrap(bits, dtype), depends(ctx, x), bits_of=x)
+    return Ints(wrap(bits, dtype), depends(ctx, x), x, dtype)
 
 
 def _float_of(ctx: Context, x: Ints, dtype: str) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphdiff.lower.inductor import extern_indexing
 from graphdiff.lower.inductor.context import Context
+from graphdiff.lower.inductor.reductions import stable_order
 from graphdiff.lower.inductor.values import IntStorage, Tensor, is_dynamic, new_storage
 from graphdiff.program.builder import Elements, contiguous
 
@@ -50,6 +51,8 @@ def attention(ctx: Context, q: Elements, k: Elements, v: Elements, *, scale: flo
 
 def engine_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, out: Tensor, *_: Any, scale: float | None = None, **__: Any) -> None:
     """vLLM lays q, k and v out as [tokens, heads, head size]; it writes its fourth argument. scale None: of the head size."""
+    if q.shape[0] != k.shape[0]:
+        raise ctx.unsupported(f"attention of {q.shape[0]} tokens to {k.shape[0]}")
     heads_first = [t.read().map(lambda ids: ids.transpose(1, 0, 2)) for t in (q, k, v)]
     made = attention(ctx, *heads_first, scale=scale or q.shape[-1] ** -0.5, causal=True)
     rounded = ctx.builder.round(made, out.dtype)
@@ -70,14 +73,24 @@ def like(x: Tensor) -> Tensor:
     return Tensor(fresh(x.shape, x.dtype).storage, x.shape, tuple(strides))
 
 
-def sdpa(ctx: Context, q: Tensor, k: Tensor, v: Tensor, *rest: Any, scale: float | None = None, **keywords: Any) -> list[Any]:
-    """ATen's fused attention kernels; only the first output has a meaning here. Dropout and masks are not lowered."""
-    numbers = [x for x in rest if isinstance(x, (int, float)) and not isinstance(x, bool)]
-    flags = [x for x in rest if isinstance(x, bool)] + [keywords.get("is_causal", False)]
-    if any(isinstance(x, Tensor) for x in rest) or any(n != 0 for n in numbers) or keywords.get("dropout_p"):
-        raise ctx.unsupported("fused attention with a mask or dropout")
-    causal = keywords.get("is_causal", any(flags))
-    made = attention(ctx, q.read(), k.read(), v.read(), scale=scale or q.shape[-1] ** -0.5, causal=causal)
+def flash_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False,
+                    *, scale: float | None = None) -> list[Any]:
+    """aten::_scaled_dot_product_flash_attention; only the first output has a meaning here."""
+    return _fused_attention(ctx, q, k, v, dropout_p, is_causal, scale)
+
+
+def cudnn_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor | None, compute_log_sumexp: bool, dropout_p: float = 0.0,
+                    is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None) -> list[Any]:
+    """aten::_scaled_dot_product_cudnn_attention; a bias is not lowered."""
+    if attn_bias is not None:
+        raise ctx.unsupported("fused attention with a mask")
+    return _fused_attention(ctx, q, k, v, dropout_p, is_causal, scale)
+
+
+def _fused_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, scale: float | None) -> list[Any]:
+    if dropout_p:
+        raise ctx.unsupported("fused attention with dropout")
+    made = attention(ctx, q.read(), k.read(), v.read(), scale=q.shape[-1] ** -0.5 if scale is None else scale, causal=is_causal)
     return [finish(ctx, made, like(q)), *[None] * 8]
 
 
@@ -87,7 +100,7 @@ def efficient_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, bias: Ten
     if dropout_p:
         raise ctx.unsupported("fused attention with dropout")
     operands = [t.read() for t in (q, k, v, bias) if t is not None]
-    made = ctx.builder.op("attention", *operands, scale=float(scale or q.shape[-1] ** -0.5), causal=bool(is_causal), shape=(*q.shape[:-1], v.shape[-1]))
+    made = ctx.builder.op("attention", *operands, scale=float(q.shape[-1] ** -0.5 if scale is None else scale), causal=bool(is_causal), shape=(*q.shape[:-1], v.shape[-1]))
     batch, heads, tokens, size = made.shape
     memory = fresh((batch, tokens, heads, size), q.dtype).storage  # the kernel's own order
     return [finish(ctx, made, Tensor(memory, made.shape, (tokens * heads * size, size, heads * size, 1))), *[None] * 3]
@@ -97,7 +110,7 @@ def topk(ctx: Context, x: Tensor, k: int, dim: int = -1, largest: bool = True, s
     """Data movement steered by the numbers; equal values in their order."""
     elements = x.read()
     numbers = ctx.builder.numbers(elements)
-    order = np.argsort(-numbers if largest else numbers, axis=dim, kind="stable").take(range(k), axis=dim)
+    order = stable_order(numbers, dim, largest).take(range(k), axis=dim)
     values = fresh(order.shape, x.dtype)
     values.write(elements.map(lambda ids: np.take_along_axis(ids, order, dim)))
     indices = Tensor(IntStorage.of(order, "int64", dynamic=is_dynamic(ctx.builder, elements)), values.shape, values.strides)
@@ -112,8 +125,8 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "torch.ops.aten.index.Tensor": extern_indexing.index, "torch.ops.aten.index_add.default": extern_indexing.index_add,
     "torch.ops.vllm.unified_attention_with_output.default": engine_attention,
     "torch.ops.vllm.unified_kv_cache_update.default": nothing,
-    "torch.ops.aten._scaled_dot_product_flash_attention.default": sdpa,
-    "torch.ops.aten._scaled_dot_product_cudnn_attention.default": sdpa,
+    "torch.ops.aten._scaled_dot_product_flash_attention.default": flash_attention,
+    "torch.ops.aten._scaled_dot_product_cudnn_attention.default": cudnn_attention,
     "torch.ops.aten._scaled_dot_product_efficient_attention.default": efficient_attention,
 }
 

@@ -12,7 +12,7 @@ from graphdiff.errors import GraphdiffError
 from graphdiff.lower.inductor.context import Context, SourcePosition
 from graphdiff.lower.inductor.output_code import Call, OutputCode
 from graphdiff.lower.inductor.pieces import float_leaf, integers
-from graphdiff.lower.inductor.values import TORCH_FLOATS, Tensor
+from graphdiff.lower.inductor.values import TORCH_FLOATS, IntStorage, Tensor
 from graphdiff.program.builder import Builder
 from graphdiff.program.types import Program
 
@@ -89,9 +89,8 @@ def argument(builder: Builder, x: Input | int) -> Any:
     """A leaf (its memory permuted to the expected strides) or an integer tensor or a size."""
     if not isinstance(x, Input):
         return x
-    if x.dtype not in TORCH_FLOATS:
-        return integers(x.raw, x.dtype, dynamic=x.dynamic)
-    tensor = float_leaf(builder, x.name, x.raw, x.dtype, dynamic=x.dynamic)
+    is_float = x.dtype in TORCH_FLOATS
+    tensor = float_leaf(builder, x.name, x.raw, x.dtype, dynamic=x.dynamic) if is_float else integers(x.raw, x.dtype, dynamic=x.dynamic)
     if x.strides is None or tuple(x.strides) == tensor.strides:
         return tensor
     return relaid(tensor, x.strides)
@@ -101,5 +100,9 @@ def relaid(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
     """The same elements in memory with other strides."""
     size = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, strides)) if all(tensor.shape) else 0
     laid = Tensor(type(tensor.storage)(size, tensor.dtype), tensor.shape, tuple(strides))
-    laid.write(tensor.read())
+    if isinstance(tensor.storage, IntStorage):
+        held = tensor.storage.load(tensor.index())
+        laid.storage.store(laid.index(), held.values, dynamic=held.dynamic)
+    else:
+        laid.write(tensor.read())
     return laid

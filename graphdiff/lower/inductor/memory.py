@@ -94,7 +94,7 @@ def _load_ints(storage: IntStorage, index: np.ndarray, live: np.ndarray, other: 
     got = storage.load(index[live])
     values = np.full(index.shape, 0 if other is None else int(other), got.values.dtype)
     values[live] = got.values
-    return Ints(values, got.dynamic)
+    return Ints(values, got.dynamic, dtype=got.dtype)
 
 
 def _load_floats(ctx: Context, pointer: Pointer, index: np.ndarray, live: np.ndarray, other: Value) -> Elements:

@@ -10,9 +10,11 @@ import numpy as np
 
 from graphdiff.lower.inductor.arithmetic import Value, depends, float_op, is_integral, layout, to_floats, where
 from graphdiff.lower.inductor.context import Context
-from graphdiff.lower.inductor.values import Floats, Ints, as_ints, broadcast, constant
+from graphdiff.lower.inductor.values import Floats, Ints, as_ints, broadcast, constant, wrap
 
 INT_REDUCE = {"sum": np.sum, "amax": np.max, "amin": np.min, "prod": np.prod}
+SUMMED_IN = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
+"""Narrow integers are summed in 32 bits (triton/language/standard.py, _pick_sum_dtype, 3.7.1)."""
 
 
 def reduced(ctx: Context, x: Value, axis: int, op: str) -> Value:
@@ -20,7 +22,9 @@ def reduced(ctx: Context, x: Value, axis: int, op: str) -> Value:
         raise ctx.broken(f"a reduction over axis {axis} of a value of shape {tuple(x.shape)}")
     if is_integral(x):
         ints = as_ints(x)
-        return Ints(np.asarray(INT_REDUCE[op](ints.values, axis=axis)), ints.dynamic)
+        made = np.asarray(INT_REDUCE[op](ints.values, axis=axis))
+        of = ints.dtype if op in ("amax", "amin") else SUMMED_IN.get(ints.dtype, ints.dtype)
+        return Ints(wrap(made, of) if of else made, ints.dynamic, dtype=of)
     return float_op(ctx, op, x, axes=(axis,))
 
 
@@ -63,17 +67,24 @@ def scan(ctx: Context, values: tuple[Value, ...], axis: int, name: str, *, rever
     (x,) = values
     if is_integral(x):
         ints = as_ints(x)
-        return (Ints(getattr(np, op)(ints.values, axis=axis), ints.dynamic),)
+        made = getattr(np, op)(ints.values, axis=axis)
+        return (Ints(wrap(made, ints.dtype) if ints.dtype not in ("", "bool") else made, ints.dynamic, dtype=ints.dtype.replace("bool", "")),)
+    if x.dtype != "float32":
+        raise ctx.unsupported(f"tl.associative_scan in {x.dtype}, which rounds every partial sum")
     return (float_op(ctx, op, x, axis=axis),)
 
 
 # ---- an extremum and its place: by the numbers
 def with_index(ctx: Context, value: Value, index: Value, axis: int, *, pick: Callable[..., np.ndarray]) -> tuple[Value, Ints]:
-    """(extremum, its index) along an axis; ties and NaN as numpy: the first."""
+    """(extremum, its index) along an axis; of equal numbers, and of NaN, the smallest index, wherever it lies
+    (torch/_inductor/runtime/triton_helpers.py, maximum_with_index)."""
     numbers = as_ints(value).values if is_integral(value) else ctx.builder.numbers(to_floats(ctx, value).elements)
-    place = np.expand_dims(pick(numbers, axis=axis), axis)
-    take = lambda a: np.take_along_axis(np.broadcast_to(a, numbers.shape), place, axis).squeeze(axis)  # noqa: E731
     index = as_ints(index)
+    indices = np.broadcast_to(index.values, numbers.shape)
+    found = np.take_along_axis(numbers, np.expand_dims(pick(numbers, axis=axis), axis), axis)
+    equal = (numbers == found) | (np.isnan(numbers) & np.isnan(found) if numbers.dtype.kind == "f" else False)
+    place = np.expand_dims(np.where(equal, indices, np.iinfo(np.int64).max).argmin(axis=axis), axis)
+    take = lambda a: np.take_along_axis(np.broadcast_to(a, numbers.shape), place, axis).squeeze(axis)  # noqa: E731
     return layout(value, take), Ints(take(index.values), index.dynamic or depends(ctx, value))
 
 
@@ -86,12 +97,20 @@ def combine_with_index(ctx: Context, a: Value, a_index: Value, b: Value, b_index
     return where(ctx, chosen, a, b), where(ctx, chosen, a_index, b_index)
 
 
+def stable_order(numbers: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    """Positions in order; equal numbers keep theirs. NaN is the largest, as torch has it: last, or first if descending."""
+    if not descending:
+        return np.argsort(numbers, axis=axis, kind="stable")
+    backwards = np.argsort(np.flip(numbers, axis), axis=axis, kind="stable")
+    return numbers.shape[axis] - 1 - np.flip(backwards, axis)
+
+
 def sort_with_index(ctx: Context, value: Value, index: Value, rnumel: Any = None, axis: int = -1, stable: bool = False,
                     descending: bool = False, dim: int | None = None) -> tuple[Value, Ints]:
     """Values in order and the indices that came along; equal values keep their order."""
     numbers = as_ints(value).values if is_integral(value) else ctx.builder.numbers(to_floats(ctx, value).elements)
     axis = axis if dim is None else dim
-    order = np.argsort(-numbers if descending else numbers, axis=axis, kind="stable")
+    order = stable_order(numbers, axis, descending)
     take = lambda a: np.take_along_axis(np.broadcast_to(a, numbers.shape), order, axis)  # noqa: E731
     index = as_ints(index)
     return layout(value, take), Ints(take(index.values), index.dynamic or depends(ctx, value))

@@ -18,7 +18,7 @@ import numpy as np
 from graphdiff.lower.inductor import bitcasts, memory, reductions, template
 from graphdiff.lower.inductor.arithmetic import (
     Value, binary, broadcast_value, convert, depends, float_op, is_integral, is_number, layout, to_floats, where)
-from graphdiff.lower.inductor.values import TL_FLOATS, Floats, Ints, Pointer, as_ints, broadcast, constant
+from graphdiff.lower.inductor.values import TL_FLOATS, Floats, Ints, Pointer, as_ints, broadcast, constant, promoted, wrap
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,10 @@ def predicate(run: Any, x: Value, test: Callable[[np.ndarray], np.ndarray]) -> I
 
 
 def absolute(run: Any, x: Value) -> Value:
-    return Ints(np.abs(x.values), x.dynamic) if isinstance(x, Ints) else float_op(run.ctx, "abs", x)
+    if isinstance(x, Ints):
+        made = np.abs(x.values)
+        return Ints(wrap(made, x.dtype) if x.dtype else made, x.dynamic, dtype=x.dtype)
+    return float_op(run.ctx, "abs", x)
 
 
 def sigmoid(run: Any, x: Value) -> Value:
@@ -68,8 +71,9 @@ def fma(run: Any, a: Value, b: Value, c: Value) -> Value:
 def extremum(run: Any, a: Value, b: Value, propagate_nan: Any = None, *, op: str) -> Value:
     """Which operand is taken beside a NaN (torch 2.14 says it) decides no rounding: here NaN is taken."""
     if is_integral(a) and is_integral(b):
+        of = promoted(a, b)
         a, b = as_ints(a), as_ints(b)
-        return Ints(getattr(np, op)(a.values, b.values), a.dynamic or b.dynamic)
+        return Ints(getattr(np, op)(a.values, b.values), a.dynamic or b.dynamic, dtype=of)
     start = -math.inf if op == "maximum" else math.inf
     if isinstance(a, Floats) and isinstance(b, Floats) and constant(run.ctx.builder, a.elements) == start:
         return Floats(broadcast(b.elements, np.broadcast_shapes(a.shape, b.shape)), b.dtype)  # an empty accumulator
@@ -175,15 +179,17 @@ def where_call(run: Any, condition: Value, a: Value, b: Value) -> Value:
 def div_floor_integer(run: Any, a: Value, b: Value) -> Value:
     if is_number(a) and is_number(b):
         return a // b
+    of = promoted(a, b)
     a, b = as_ints(a), as_ints(b)
-    return Ints(a.values // b.values, a.dynamic or b.dynamic)
+    return Ints(a.values // b.values, a.dynamic or b.dynamic, dtype=of)
 
 
 def remainder_integer(run: Any, a: Value, b: Value) -> Value:
     if is_number(a) and is_number(b):
         return a % b
+    of = promoted(a, b)
     a, b = as_ints(a), as_ints(b)
-    return Ints(a.values % b.values, a.dynamic or b.dynamic)
+    return Ints(a.values % b.values, a.dynamic or b.dynamic, dtype=of)
 
 
 def ignored(run: Any, *_: Any, **__: Any) -> None:
@@ -204,6 +210,8 @@ def scan(run: Any, value: Any, axis: int, combine: Any = None, reverse: bool = F
 
 
 def reduce(run: Any, value: Any, axis: int, combine: Any = None, keep_dims: bool = False) -> Any:
+    if keep_dims:
+        raise run.ctx.unsupported("tl.reduce that keeps the axis")
     return reductions.reduce_by(run.ctx, value, axis, _combine_name(run, combine))
 
 

@@ -65,7 +65,7 @@ class Expressions:
             if isinstance(owner, Floats):
                 return Dtype({"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}.get(owner.dtype, owner.dtype))
             if isinstance(owner, Ints):
-                return Dtype("int1" if owner.values.dtype == bool else "int64")
+                return Dtype("int1" if owner.values.dtype == bool else owner.dtype or "int64")
         raise self.ctx.unsupported(f"`{ast.unparse(e)}`")
 
     def _binop(self, e: ast.BinOp) -> Value:
@@ -122,7 +122,7 @@ class Expressions:
                         "abs": abs}[name](*positional)
         elif isinstance(e.func, ast.Attribute):
             module = e.func.value
-            if not (isinstance(module, ast.Name) and module.id in MODULES or ast.unparse(module) == "tl.math"):
+            if not (isinstance(module, ast.Name) and module.id in MODULES or ast.unparse(module) in ("tl.math", "triton.language")):
                 return method(self, e.func.attr, self.value(module), positional, keywords)
             name = e.func.attr
         else:

@@ -23,6 +23,7 @@ from graphdiff.lower.inductor.values import FLOATS, INTS, Ints, Pointer, Tensor,
 
 BLOCK = re.compile(r"^(?P<dim>[XYZ]|R\d*_?)BLOCK(?:_(?P<sub>\d+))?$")
 ALL_REDUCED = "RBLOCK"
+REDUCED = re.compile(r"^(R\d+_)NUMEL$")
 ONE_SPLIT = {"RSPLIT": 1, "NUM_STAGES": 1}
 
 
@@ -88,7 +89,8 @@ def grid(ctx: Context, kernel: KernelSource, environment: dict[str, Any]) -> Ite
         if kernel.combo.get(f"no_x_dim_{sub}"):
             raise ctx.unsupported("a sub-kernel with one program per row (no_x_dim)")
         sizes = {**{k: v for k, v in kernel.combo.items() if "numel" in k and v is not None}, **environment}
-        blocks = {b: size_of_block(ctx, b, sizes, sub) for b in kernel.blocks}
+        stated = [b for b in kernel.blocks if not (b.startswith("R") and b.split("BLOCK")[0].lower() + "numel" not in sizes)]
+        blocks = {b: size_of_block(ctx, b, sizes, sub) for b in stated}
         start = sub if kernel.grid == "RoundRobinComboKernelGrid" else sum(program_count(sizes, blocks, j) for j in range(sub))
         yield start, blocks
 
@@ -145,6 +147,8 @@ class Statements:
         (target,) = statement.targets
         self.ctx.at(self.kernel.shift + statement.lineno, ast.unparse(target))
         self._bind(target, self.expressions.value(statement.value))
+        if isinstance(target, ast.Name) and (block := REDUCED.sub(r"\1BLOCK", target.id.upper())) in self.kernel.blocks:
+            self.env.setdefault(block, self.env[target.id])  # a sub-kernel of a combo kernel says what it reduces in its body
 
     def _augassign(self, statement: ast.AugAssign) -> None:
         self.ctx.at(self.kernel.shift + statement.lineno, ast.unparse(statement.target))
@@ -192,6 +196,8 @@ class Statements:
     def _if(self, statement: ast.If) -> bool:
         test = self.expressions.value(statement.test)
         if isinstance(test, Ints):
+            if test.values.size and test.values.any() != test.values.all():
+                raise self.ctx.unsupported(f"`if {ast.unparse(statement.test)[:80]}`, which is true of some elements only")
             test = bool(test.values.all())
         return self.run(statement.body if test else statement.orelse)
 

@@ -1,7 +1,7 @@
 """What names stand for while output code is evaluated: integers, floats by provenance, pointers and tensors.
 
 Integers are concrete numbers with one mark per value, `dynamic`: computed from something that depends on tokens (input
-ids). Floats are Elements plus the format they have in registers, so arithmetic that really runs in bfloat16 rounds.
+ids), and the format that their arithmetic wraps in. Floats are Elements plus the format they have in registers, so arithmetic that really runs in bfloat16 rounds.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ TORCH_FLOATS = frozenset(FLOATS.values())
 
 @dataclass(frozen=True)
 class Ints:
-    """Concrete integers or booleans (int64 or bool array of any shape). bits_of: the float whose bits they are made of."""
+    """Concrete integers or booleans (int64 or bool array of any shape).
+
+    bits_of: the float whose bits they are made of. dtype: the format whose arithmetic wraps ("" for indices, which fit).
+    """
 
     values: np.ndarray
     dynamic: bool = False
     bits_of: Floats | None = None
+    dtype: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,7 +75,7 @@ class IntStorage:
         if not self.written[index].all():
             raise IndexError("read of memory that was never written")
         values = self.values[index]
-        return Ints(values.astype(bool) if self.dtype == "bool" else values, bool(self.dynamic[index].any()))
+        return Ints(values.astype(bool) if self.dtype == "bool" else values, bool(self.dynamic[index].any()), dtype=self.dtype)
 
     def store(self, index: np.ndarray, values: np.ndarray, *, dynamic: bool) -> None:
         self.values[index] = wrap(values, self.dtype)
@@ -130,6 +134,24 @@ def wrap(values: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "bool":
         return np.asarray(values).astype(bool)
     return np.asarray(values).astype(dtype).astype(np.int64)
+
+
+def promoted(a: Ints | int | bool, b: Ints | int | bool) -> str:
+    """The format of integer arithmetic on a and b, as Triton promotes; a plain number takes the other's.
+
+    Source: triton/language/semantic.py, integer_promote_impl (3.7.1).
+    """
+    formats = [x.dtype for x in (a, b) if isinstance(x, Ints)]
+    if not all(formats) or not formats:
+        return ""
+    if len(set(formats)) == 1:
+        return formats[0]
+    if "bool" in formats:
+        return next(f for f in formats if f != "bool")
+    signed, unsigned = sorted(formats, key=lambda f: f.startswith("u"))
+    if signed.startswith("u") or not unsigned.startswith("u"):
+        return max(formats, key=lambda f: np.dtype(f).itemsize)
+    return unsigned if np.dtype(unsigned).itemsize >= np.dtype(signed).itemsize else signed
 
 
 def as_ints(x: Ints | int | bool) -> Ints:

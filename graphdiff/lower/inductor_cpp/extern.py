@@ -10,6 +10,7 @@ import numpy as np
 
 from graphdiff.lower.inductor import extern as shared
 from graphdiff.lower.inductor.context import Context
+from graphdiff.lower.inductor.reductions import stable_order
 from graphdiff.lower.inductor.values import TORCH_FLOATS, IntStorage, Tensor, is_dynamic
 from graphdiff.lower.inductor_cpp import fused_attention
 from graphdiff.program.builder import Elements
@@ -48,7 +49,7 @@ def sort(ctx: Context, x: Tensor, *, stable: bool | None = None, dim: int = -1, 
         dynamic = bool(x.storage.dynamic[x.index()].any())
     else:
         numbers, dynamic = ctx.builder.numbers(x.read()), is_dynamic(ctx.builder, x.read())
-    order = np.argsort(-numbers if descending else numbers, axis=dim, kind="stable")
+    order = stable_order(numbers, dim, descending)
     indices = _integers(order, "int64", dynamic)
     if isinstance(x.storage, IntStorage):
         return [_integers(np.take_along_axis(numbers, order, dim), x.dtype, dynamic), indices]
@@ -76,14 +77,16 @@ def cumprod(ctx: Context, x: Tensor, dim: int, *, dtype: str | None = None) -> T
 
 
 def index_add(ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """Adds slice after slice, each sum rounded (aten/src/ATen/native/TensorAdvancedIndexing.cpp)."""
+    """Adds slice after slice in float32, rounded once (aten/src/ATen/native/TensorAdvancedIndexing.cpp)."""
     if alpha != 1:
         raise ctx.unsupported("index_add with alpha")
     places = index.storage.values[index.index()].reshape(-1)
     rows, added = np.array(np.moveaxis(x.read().ids, dim, 0)), np.moveaxis(source.read().ids, dim, 0)
     for row, place in enumerate(places):
         made = ctx.builder.op("add", Elements(rows[place].shape, ids=rows[place]), Elements(added[row].shape, ids=added[row]))
-        rows[place] = ctx.builder.round(made, x.dtype).ids
+        rows[place] = made.ids
+    for place in np.unique(places):
+        rows[place] = ctx.builder.round(Elements(rows[place].shape, ids=rows[place]), x.dtype).ids
     out = shared.fresh(x.shape, x.dtype)
     out.write(Elements(x.shape, ids=np.moveaxis(rows, 0, dim)))
     return out

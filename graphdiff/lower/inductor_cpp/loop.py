@@ -18,6 +18,7 @@ import numpy as np
 from graphdiff.lower.inductor import memory
 from graphdiff.lower.inductor.arithmetic import Value, depends, float_op, is_integral, to_floats, where
 from graphdiff.lower.inductor.context import Context
+from graphdiff.lower.inductor.reductions import stable_order
 from graphdiff.lower.inductor.values import (
     TORCH_FLOATS, TORCH_INTS, Floats, IntStorage, Ints, Pointer, Tensor, as_ints, broadcast, new_storage)
 from graphdiff.lower.inductor_cpp import bits, ops, reduce
@@ -346,7 +347,7 @@ class BodyRun:
         key, *rest = (plain(v) for v in values)
         numbers = as_ints(key).values if is_integral(key) else self.ctx.builder.numbers(key.elements)
         numbers = np.broadcast_to(numbers, self.shape)
-        order = np.argsort(-numbers if descending else numbers, axis=-1, kind="stable")
+        order = stable_order(numbers, -1, descending)
         moved = []
         for v in (key, *rest):
             if is_integral(v):

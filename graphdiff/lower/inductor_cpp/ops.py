@@ -35,7 +35,7 @@ def constant(ctx: Context, value: Any, dtype: str) -> Value:
         made = to_floats(ctx, float(value))
         return made if dtype == "float32" else Floats(ctx.builder.round(made.elements, dtype), dtype)
     if dtype in TORCH_INTS:
-        return Ints(np.asarray(bool(value) if dtype == "bool" else int(value)))
+        return Ints(np.asarray(bool(value) if dtype == "bool" else int(value)), dtype=dtype)
     raise ctx.unsupported(f"a constant of {dtype}")
 
 
@@ -47,9 +47,9 @@ def as_integers(ctx: Context, x: Value, dtype: str) -> Ints:
         with np.errstate(invalid="ignore"):
             numbers = ctx.builder.numbers(x.elements)
             values = numbers != 0 if dtype == "bool" else np.trunc(numbers).astype(np.int64)
-        return Ints(wrap(values, dtype), depends(ctx, x))
+        return Ints(wrap(values, dtype), depends(ctx, x), dtype=dtype)
     ints = as_ints(x)
-    return Ints(wrap(ints.values, dtype), ints.dynamic)
+    return Ints(wrap(ints.values, dtype), ints.dynamic, dtype=dtype)
 
 
 def _unary(ctx: Context, op: str, x: Value) -> Value:
@@ -58,7 +58,8 @@ def _unary(ctx: Context, op: str, x: Value) -> Value:
         if op == "neg":
             return unary(ctx, "USub", ints)
         if op == "abs":
-            return Ints(np.abs(ints.values), ints.dynamic)
+            made = np.abs(ints.values)
+            return Ints(wrap(made, ints.dtype) if ints.dtype else made, ints.dynamic, dtype=ints.dtype)
     return float_op(ctx, op, x)
 
 
