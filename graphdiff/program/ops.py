@@ -25,7 +25,7 @@ Attrs = dict[str, Any]
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
-    return np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)).astype(x.dtype)
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64))).astype(x.dtype)
 
 
 def _rsqrt(x: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ aten/src/ATen/native, torch 2.13).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -89,10 +90,11 @@ def _mul(r, func, args, kwargs, out):
 
 @rule("div", "true_divide", "divide")
 def _div(r, func, args, kwargs, out):
-    """Rounded down it is not floor of the quotient but what remains after fmod (c10/util/generic_math.h)."""
+    """Rounded down it is not floor of the quotient but what remains after fmod (c10/util/generic_math.h); truncated it is
+    the quotient in the tensor's own format that is (cpu/BinaryOpsKernel.cpp div_trunc_kernel, cuda/BinaryDivTruncKernel.cu)."""
     mode = kwargs.get("rounding_mode")
     x = r.builder.op("floor_divide" if mode == "floor" else "div", r.of(args[0]), r.of(args[1]))
-    return r.builder.op("trunc", x) if mode == "trunc" else x
+    return r.builder.op("trunc", r.rounded(x, out)) if mode == "trunc" else x
 
 
 @rule("pow", "float_power")
@@ -272,7 +274,21 @@ def _outer(r, func, args, kwargs, out):
     return r.builder.op("mul", r.of(args[0]).reshape(args[0].shape[0], 1), r.of(args[1]))
 
 
+def hypot(r: Recorder, x: Elements, y: Elements, x_seen: np.ndarray, y_seen: np.ndarray) -> Elements:
+    """The square root of x^2 + y^2; scaled by the larger one where a square leaves float32; infinite if one is (C99 hypotf)."""
+    b = r.builder
+    size = b.op("sqrt", b.op("add", b.op("mul", x, x), b.op("mul", y, y)))
+    x_seen, y_seen = np.abs(np.broadcast_arrays(x_seen, y_seen))
+    far = np.maximum(x_seen, y_seen)
+    plain = (far == 0) | ((far > 1e-18) & (far < 1e18)) | np.isnan(far)
+    if not plain.all():
+        x, y = b.op("abs", x), b.op("abs", y)
+        top = b.op("maximum", x, y)
+        share = b.op("div", b.op("minimum", x, y), top)
+        size = chosen(r, plain, size, b.op("mul", top, b.op("sqrt", b.op("add", b.op("mul", share, share), 1.0))))
+    return chosen(r, np.isinf(x_seen) | np.isinf(y_seen), math.inf, size)
+
+
 @rule("hypot")
 def _hypot(r, func, args, kwargs, out):
-    x, y = (r.of(a) for a in args[:2])
-    return r.builder.op("sqrt", r.builder.op("add", r.builder.op("mul", x, x), r.builder.op("mul", y, y)))
+    return hypot(r, r.of(args[0]), r.of(args[1]), r.seen(args[0]), r.seen(args[1]))

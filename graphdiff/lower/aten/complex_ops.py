@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from graphdiff.lower.aten.arithmetic import argument, axes_of, reduce
+from graphdiff.lower.aten.arithmetic import argument, axes_of, hypot, reduce
 from graphdiff.program import Elements
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def _exp(r, func, args, kwargs, out):
 
 
 def _abs(r, func, args, kwargs, out):
-    (re, im), b = parts(r, args[0]), r.builder
-    return b.op("sqrt", b.op("add", b.op("mul", re, re), b.op("mul", im, im)))
+    z = r.read(args[0])
+    return hypot(r, *parts(r, args[0]), r.seen(z.real), r.seen(z.imag))
 
 
 def _angle(r, func, args, kwargs, out):

@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     from graphdiff.lower.aten.recorder import Recorder
 
 
-_ROUND_EACH = frozenset({"index_put", "_unsafe_index_put", "_index_put_impl"})
-"""Additions in the tensor's own format, one after the other (cpu/IndexKernel.cpp index_put_kernel; CUDA stores between
-additions too, cuda/Indexing.cu indexing_backward_kernel)."""
+def _rounds_each(name: str, base: torch.Tensor, args: tuple, kwargs: dict) -> bool:
+    """True if every addition is stored in the tensor's own format: index_put (cpu/IndexKernel.cpp index_put_kernel; CUDA
+    stores between additions too, cuda/Indexing.cu), and index_add where it does not become a scatter (index_add_cpu_)."""
+    if name == "index_add":
+        return base.dim() == 1 or kwargs.get("alpha", 1) != 1 or base.dim() > 2 and args[1] % base.dim() != 0
+    return name in ("index_put", "_unsafe_index_put", "_index_put_impl")
 
 
 def _index_add(r, func, args, kwargs, out):
     """Rows that receive several additions receive them in order; one rounding per call (measured on CPU, torch 2.13)."""
     name = func._overloadpacket.__name__.rstrip("_")
     base = args[0]
+    each = _rounds_each(name, base, args, kwargs)
     target, source = _places(r, name, args, kwargs)
     op = "mul" if kwargs.get("reduce") == "multiply" else "add"
     flat = np.array(r.elements(base).ids).reshape(-1)
@@ -42,10 +46,10 @@ def _index_add(r, func, args, kwargs, out):
         term = Elements((now.size,), ids=values[now])
         there = Elements((now.size,), ids=flat[place[now]])
         flat[place[now]] = r.builder.op(op, there, term).ids
-        if name in _ROUND_EACH:
+        if each:
             flat[place[now]] = r.rounded(Elements((now.size,), ids=flat[place[now]]), base).ids
     touched = np.unique(place)
-    if touched.size and name not in _ROUND_EACH:
+    if touched.size and not each:
         flat[touched] = r.rounded(Elements((touched.size,), ids=flat[touched]), base).ids
     return Elements(tuple(base.shape), ids=flat.reshape(base.shape))
 
@@ -62,7 +66,7 @@ def _places(r: Recorder, name: str, args: tuple, kwargs: dict) -> tuple[np.ndarr
     if name in ("scatter_add", "scatter"):
         dim, index, source = args[1], args[2], args[3]
         part = r.of(source).map(lambda ids: ids[tuple(slice(0, n) for n in index.shape)]) if isinstance(source, torch.Tensor) \
-            else r.builder.const(float(source))
+            else r.rounded(r.builder.const(float(source)), base)
         return _corner(numbers, dim, index).gather(dim, index).numpy(), part
     return numbers[tuple(slice(None) if i is None else i for i in args[1])].numpy(), r.of(args[2])
 
