@@ -25,11 +25,16 @@ Attrs = dict[str, Any]
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
-    return np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)).astype(x.dtype)
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64))).astype(x.dtype)
 
 
 def _rsqrt(x: np.ndarray) -> np.ndarray:
     return (1.0 / np.sqrt(x.astype(np.float64))).astype(x.dtype)
+
+
+def _sign(x: np.ndarray) -> np.ndarray:
+    """(0 < x) - (x < 0): 0 of NaN, as torch (aten/src/ATen/native/cpu/UnaryOpsKernel.cpp) and generated code have it."""
+    return (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "log10": np.log10, "sqrt": np.sqrt, "rsqrt": _rsqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "tanh": np.tanh, "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "asin": np.arcsin, "acos": np.arccos,
     "atanh": np.arctanh, "asinh": np.arcsinh, "acosh": np.arccosh, "erf": _erf, "floor": np.floor, "ceil": np.ceil,
-    "nearest": np.rint, "trunc": np.trunc, "sign": np.sign, "reciprocal": lambda x: (1 / x).astype(x.dtype),
+    "nearest": np.rint, "trunc": np.trunc, "sign": _sign, "reciprocal": lambda x: (1 / x).astype(x.dtype),
 }
 BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "fmod": np.fmod,
@@ -125,5 +130,8 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     if attrs.get("causal"):
         t, s = scores.shape[-2:]
         scores = np.where(np.tril(np.ones((t, s), bool)), scores, -np.inf)
-    scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.matmul(scores / scores.sum(axis=-1, keepdims=True), v).astype(dtype, copy=False)
+    # A row that may see nothing is zeros (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, _safe_softmax), not 0 / 0.
+    top = scores.max(axis=-1, keepdims=True)
+    scores = np.exp(scores - np.where(top == -np.inf, 0.0, top))
+    total = scores.sum(axis=-1, keepdims=True)
+    return np.matmul(scores / np.where(total == 0, 1.0, total), v).astype(dtype, copy=False)

@@ -7,13 +7,13 @@ aten/src/ATen/native, torch 2.13).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from graphdiff.errors import GraphdiffError
 from graphdiff.program import Elements
 from graphdiff.program.builder import SHIFT
 
@@ -48,22 +48,16 @@ for _name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "
               "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "floor", "ceil", "trunc", "neg",
               "abs", "sign", "reciprocal"):
     RULES[_name] = lambda r, func, args, kwargs, out, op=_name: (
-        _complex_neg(r, args[0]) if op == "neg" and args[0].is_complex() else
         r.builder.op("div", 1.0, r.of(args[0])) if op == "reciprocal" else r.builder.op(op, r.of(args[0])))
 RULES["sgn"] = RULES["sign"]
-for _name, _op in (("maximum", "maximum"), ("minimum", "minimum"), ("fmax", "maximum"), ("fmin", "minimum"),
-                   ("atan2", "atan2"), ("copysign", "copysign"), ("fmod", "fmod"), ("remainder", "remainder")):
+for _name, _op in (("maximum", "maximum"), ("minimum", "minimum"), ("atan2", "atan2"), ("copysign", "copysign"), ("fmod", "fmod"), ("remainder", "remainder")):
     RULES[_name] = lambda r, func, args, kwargs, out, op=_op: r.builder.op(op, r.of(args[0]), r.of(args[1]))
-
-
-def _complex_neg(r: Recorder, x: torch.Tensor) -> Elements:
-    return r.builder.op("neg", r.of(x))
 
 
 @rule("round")
 def _round(r, func, args, kwargs, out):
     if argument(func, args, kwargs, "decimals", 0):
-        raise GraphdiffError("no lowering for aten.round with decimals", where=r.where(), fix="scale before and after instead")
+        raise r.refused("with decimals")
     return r.builder.op("nearest", r.of(args[0]))
 
 
@@ -79,60 +73,28 @@ def _scaled(r: Recorder, x: Elements | float, alpha: Any) -> Elements | float:
 @rule("add", "sub")
 def _add(r, func, args, kwargs, out):
     op = "add" if func._overloadpacket.__name__.startswith("add") else "sub"
-    x, y = _pair(r, args[0], args[1])
+    x, y = r.of(args[0]), r.of(args[1])
     return r.builder.op(op, x, _scaled(r, y, argument(func, args, kwargs, "alpha")))
 
 
 @rule("rsub")
 def _rsub(r, func, args, kwargs, out):
-    x, y = _pair(r, args[0], args[1])
+    x, y = r.of(args[0]), r.of(args[1])
     return r.builder.op("sub", y, _scaled(r, x, argument(func, args, kwargs, "alpha")))
-
-
-def _pair(r: Recorder, a: Any, b: Any) -> tuple[Any, Any]:
-    """Two operands; a real one beside a complex one becomes complex (imaginary part 0)."""
-    x, y = r.of(a), r.of(b)
-    ca, cb = (isinstance(t, torch.Tensor) and t.is_complex() for t in (a, b))
-    if ca != cb:
-        zero = r.builder.const(0.0)
-        widen = lambda e: (e if isinstance(e, Elements) else r.builder.const(e)).map(  # noqa: E731
-            lambda ids: np.stack([ids, np.full_like(ids, zero.node << SHIFT)], -1))
-        x, y = (x, widen(y)) if ca else (widen(x), y)
-    return x, y
 
 
 @rule("mul")
 def _mul(r, func, args, kwargs, out):
-    a, b = args[:2]
-    if isinstance(a, torch.Tensor) and a.is_complex() or isinstance(b, torch.Tensor) and b.is_complex():
-        return _complex_mul(r, a, b)
-    return r.builder.op("mul", r.of(a), r.of(b))
-
-
-def _complex_mul(r: Recorder, a: Any, b: Any) -> Elements:
-    """(a + ib)(c + id), as four products; a real factor is two."""
-    b_ = r.builder
-    part = lambda t, i: r.of(t).map(lambda ids: ids[..., i])  # noqa: E731
-    is_c = lambda t: isinstance(t, torch.Tensor) and t.is_complex()  # noqa: E731
-    if is_c(a) and is_c(b):
-        re = b_.op("sub", b_.op("mul", part(a, 0), part(b, 0)), b_.op("mul", part(a, 1), part(b, 1)))
-        im = b_.op("add", b_.op("mul", part(a, 0), part(b, 1)), b_.op("mul", part(a, 1), part(b, 0)))
-    else:
-        z, x = (a, b) if is_c(a) else (b, a)
-        re, im = (b_.op("mul", part(z, i), r.of(x)) for i in (0, 1))
-    return Elements((*re.shape, 2), ids=np.stack([re.ids, im.ids], -1))
+    return r.builder.op("mul", r.of(args[0]), r.of(args[1]))
 
 
 @rule("div", "true_divide", "divide")
 def _div(r, func, args, kwargs, out):
-    x = r.builder.op("div", r.of(args[0]), r.of(args[1]))
+    """Rounded down it is not floor of the quotient but what remains after fmod (c10/util/generic_math.h); truncated it is
+    the quotient in the tensor's own format that is (cpu/BinaryOpsKernel.cpp div_trunc_kernel, cuda/BinaryDivTruncKernel.cu)."""
     mode = kwargs.get("rounding_mode")
-    return r.builder.op(mode, x) if mode in ("floor", "trunc") else x
-
-
-@rule("floor_divide")
-def _floor_divide(r, func, args, kwargs, out):
-    return r.builder.op("floor", r.builder.op("div", r.of(args[0]), r.of(args[1])))
+    x = r.builder.op("floor_divide" if mode == "floor" else "div", r.of(args[0]), r.of(args[1]))
+    return r.builder.op("trunc", r.rounded(x, out)) if mode == "trunc" else x
 
 
 @rule("pow", "float_power")
@@ -195,13 +157,17 @@ def _relu(r, func, args, kwargs, out):
 @rule("threshold", "leaky_relu", "prelu", "_prelu_kernel")
 def _threshold(r, func, args, kwargs, out):
     x = r.elements(args[0])
-    positive = args[0].detach() > (args[1] if func._overloadpacket.__name__.startswith("threshold") else 0)
     if func._overloadpacket.__name__.startswith("threshold"):
-        other = r.builder.const(float(args[2])).map(lambda ids: np.broadcast_to(ids, x.shape))
-    else:
-        slope = argument(func, args, kwargs, "negative_slope", None)
-        other = r.builder.op("mul", x, r.of(args[1] if slope is None else slope))
-    return Elements(x.shape, ids=np.where(positive.numpy(), x.ids, other.ids))
+        return chosen(r, r.seen(args[0]) <= args[1], float(args[2]), x)
+    slope = argument(func, args, kwargs, "negative_slope", None)
+    return chosen(r, r.seen(args[0]) > 0, x, r.builder.op("mul", x, r.of(args[1] if slope is None else slope)))
+
+
+def chosen(r: Recorder, mask: np.ndarray, x: Elements | float, y: Elements | float) -> Elements:
+    """x where mask, else y; mask is of the result's shape, numbers of the recorded run."""
+    ids = [(r.builder.const(e) if isinstance(e, (int, float)) else e).ids for e in (x, y)]
+    taken = np.where(mask, *ids)
+    return Elements(taken.shape, ids=taken)
 
 
 def axes_of(x: torch.Tensor, dim: Any) -> list[int]:
@@ -218,15 +184,15 @@ def reduce(r: Recorder, op: str, x: Elements, axes: list[int], keep: bool) -> El
     return y.reshape(*(1 if i in axes else n for i, n in enumerate(x.shape))) if keep else y
 
 
-@rule("sum", "mean", "amax", "amin", "nansum", "prod")
+@rule("sum", "mean", "amax", "amin", "prod")
 def _reduction(r, func, args, kwargs, out):
     name = func._overloadpacket.__name__
     x, dim = args[0], argument(func, args, kwargs, "dim")
     axes, keep = axes_of(x, dim), bool(argument(func, args, kwargs, "keepdim", False))
     elements = r.of(x)
     if kwargs.get("dtype") is not None and isinstance(elements, Elements):
-        elements = r.rounded(elements, torch.empty(0, dtype=kwargs["dtype"]))
-    y = reduce(r, {"mean": "sum", "nansum": "sum"}.get(name, name), elements, axes, keep)
+        elements = r.as_type(elements, kwargs["dtype"])
+    y = reduce(r, {"mean": "sum"}.get(name, name), elements, axes, keep)
     if name == "mean":
         y = r.builder.op("div", y, float(np.prod([x.shape[a] for a in axes]) if axes else 1))
     return y
@@ -243,7 +209,12 @@ def _extreme(r, func, args, kwargs, out):
 @rule("cumsum", "cumprod")
 def _scan(r, func, args, kwargs, out):
     """float32 inside; eager CPU keeps the running value in opmath and rounds each element at the store."""
-    return r.builder.op(func._overloadpacket.__name__.rstrip("_"), r.of(args[0]), axis=args[1] % args[0].dim(), shape=tuple(args[0].shape))
+    x = r.of(args[0])
+    if kwargs.get("dtype") is not None:
+        x = r.as_type(x, kwargs["dtype"])
+    if not args[0].dim():
+        return x
+    return r.builder.op(func._overloadpacket.__name__.rstrip("_"), x, axis=args[1] % args[0].dim(), shape=tuple(args[0].shape))
 
 
 @rule("mm", "bmm", "matmul")
@@ -251,18 +222,34 @@ def _mm(r, func, args, kwargs, out):
     return r.builder.op("mm", r.of(args[0]), r.of(args[1]))
 
 
-@rule("addmm", "baddbmm", "addbmm")
+def _added(r: Recorder, func: Any, args: tuple, kwargs: dict, bias: Elements, product: Elements) -> Elements:
+    """beta * bias + alpha * product; a beta of 0 ignores the bias, NaN included (LinearAlgebra.cpp)."""
+    product = _scaled(r, product, argument(func, args, kwargs, "alpha"))
+    beta = argument(func, args, kwargs, "beta")
+    return product if beta == 0 else r.builder.op("add", _scaled(r, bias, beta), product)
+
+
+@rule("addmm", "baddbmm")
 def _addmm(r, func, args, kwargs, out):
-    """beta * input + alpha * (a @ b), one rounding at the end (gemm epilogue)."""
-    product = _scaled(r, r.builder.op("mm", r.of(args[1]), r.of(args[2])), argument(func, args, kwargs, "alpha"))
-    return r.builder.op("add", _scaled(r, r.of(args[0]), argument(func, args, kwargs, "beta")), product)
+    """One rounding at the end (gemm epilogue)."""
+    return _added(r, func, args, kwargs, r.of(args[0]), r.builder.op("mm", r.of(args[1]), r.of(args[2])))
+
+
+@rule("addbmm")
+def _addbmm(r, func, args, kwargs, out):
+    """addmm after addmm into the result: rounded at each (LinearAlgebra.cpp addbmm_impl)."""
+    total, products, beta = r.of(args[0]), r.builder.op("mm", r.of(args[1]), r.of(args[2])), {"beta": argument(func, args, kwargs, "beta")}
+    for i in range(args[1].shape[0]):
+        product = products.map(lambda ids, i=i: ids[i])
+        total = r.rounded(_added(r, func, args, {**kwargs, **(beta if i == 0 else {"beta": 1})}, total, product), out)
+    return total
 
 
 @rule("mv", "addmv")
 def _mv(r, func, args, kwargs, out):
     *bias, matrix, vector = args[:3] if func._overloadpacket.__name__.startswith("addmv") else args[:2]
     product = r.builder.op("mm", r.of(matrix), r.of(vector).reshape(vector.shape[0], 1)).reshape(matrix.shape[0])
-    return r.builder.op("add", r.of(bias[0]), product) if bias else product
+    return _added(r, func, args, kwargs, r.of(bias[0]), product) if bias else product
 
 
 @rule("dot", "vdot")
@@ -287,30 +274,21 @@ def _outer(r, func, args, kwargs, out):
     return r.builder.op("mul", r.of(args[0]).reshape(args[0].shape[0], 1), r.of(args[1]))
 
 
-@rule("polar")
-def _polar(r, func, args, kwargs, out):
-    size, angle = r.of(args[0]), r.of(args[1])
-    re, im = (r.builder.op("mul", size, r.builder.op(f, angle)) for f in ("cos", "sin"))
-    return Elements((*re.shape, 2), ids=np.stack([re.ids, im.ids], -1))
-
-
-@rule("complex")
-def _complex(r, func, args, kwargs, out):
-    re, im = (r.of(a).ids for a in args[:2])
-    re, im = np.broadcast_arrays(re, im)
-    return Elements((*re.shape, 2), ids=np.stack([re, im], -1))
-
-
-@rule("_conj_physical", "conj_physical")
-def _conj(r, func, args, kwargs, out):
-    x = r.of(args[0])
-    if not args[0].is_complex():
-        return x
-    minus = r.builder.op("neg", x.map(lambda ids: ids[..., 1]))
-    return Elements(x.shape, ids=np.stack([x.ids[..., 0], minus.ids], -1))
+def hypot(r: Recorder, x: Elements, y: Elements, x_seen: np.ndarray, y_seen: np.ndarray) -> Elements:
+    """The square root of x^2 + y^2; scaled by the larger one where a square leaves float32; infinite if one is (C99 hypotf)."""
+    b = r.builder
+    size = b.op("sqrt", b.op("add", b.op("mul", x, x), b.op("mul", y, y)))
+    x_seen, y_seen = np.abs(np.broadcast_arrays(x_seen, y_seen))
+    far = np.maximum(x_seen, y_seen)
+    plain = (far == 0) | ((far > 1e-18) & (far < 1e18)) | np.isnan(far)
+    if not plain.all():
+        x, y = b.op("abs", x), b.op("abs", y)
+        top = b.op("maximum", x, y)
+        share = b.op("div", b.op("minimum", x, y), top)
+        size = chosen(r, plain, size, b.op("mul", top, b.op("sqrt", b.op("add", b.op("mul", share, share), 1.0))))
+    return chosen(r, np.isinf(x_seen) | np.isinf(y_seen), math.inf, size)
 
 
 @rule("hypot")
 def _hypot(r, func, args, kwargs, out):
-    x, y = (r.of(a) for a in args[:2])
-    return r.builder.op("sqrt", r.builder.op("add", r.builder.op("mul", x, x), r.builder.op("mul", y, y)))
+    return hypot(r, r.of(args[0]), r.of(args[1]), r.seen(args[0]), r.seen(args[1]))

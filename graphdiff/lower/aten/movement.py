@@ -13,21 +13,26 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from graphdiff.program import Elements
 from graphdiff.program.builder import SHIFT
+from graphdiff.program.dtypes import contains, round_to
 
 if TYPE_CHECKING:
     from graphdiff.lower.aten.recorder import Recorder
 
 SAME = frozenset("""
     clone cat stack index index_select gather repeat repeat_interleave flip roll take expand_copy unfold slice_scatter
-    select_scatter diagonal_scatter as_strided_scatter index_put _unsafe_index _unsafe_index_put index_copy
+    select_scatter diagonal_scatter as_strided_scatter index_put _unsafe_index _unsafe_index_put _index_put_impl index_copy
     masked_select masked_scatter unsqueeze_copy view_copy permute_copy transpose_copy slice_copy select_copy
     split_copy unbind_copy narrow_copy t_copy squeeze_copy detach_copy alias_copy _reshape_copy reshape rot90
     _unsafe_view view contiguous lift_fresh lift_fresh_copy lift tile where masked_fill scatter index_fill
     constant_pad_nd pixel_shuffle diag_embed block_diag channel_shuffle reflection_pad1d replication_pad1d
-    _reshape_alias resolve_conj_copy set movedim select split split_with_sizes diagonal
+    _reshape_alias resolve_conj_copy set movedim select split split_with_sizes diagonal tril triu
 """.split())
-FILL = {"masked_fill": ("value", 2), "scatter": ("value", 3), "index_fill": ("value", 3), "constant_pad_nd": ("value", 2)}
-"""Ops with a number to fill in: argument name and position."""
+ZEROS = frozenset({"tril", "triu", "diag_embed", "block_diag"})
+"""Of those, what puts zeros around the elements that it moves."""
+DATA = {"where": (1, 2), "masked_fill": (2,), "index_fill": (3,), "scatter": (3,), "constant_pad_nd": (2,), "cat": (0,),
+        "stack": (0,), "block_diag": (0,), "slice_scatter": (1,), "select_scatter": (1,), "diagonal_scatter": (1,),
+        "as_strided_scatter": (1,)}
+"""Places of arguments that are moved even if they are integers or plain numbers (elsewhere those choose what is moved)."""
 CREATE = frozenset("""
     full full_like zeros zeros_like ones ones_like new_zeros new_ones new_full arange linspace eye scalar_tensor
     empty empty_like empty_strided new_empty new_empty_strided zero fill triu_indices tensor empty_permuted
@@ -38,10 +43,23 @@ CHOSEN = {"topk": 0, "sort": 0, "max": 0, "min": 0, "kthvalue": 0, "median": 0, 
 """Ops that give (values, indices): the values are a gather by the indices that came out."""
 
 
+_MOVING = SAME | CREATE | RANDOM | CHOSEN.keys() | {"_to_copy", "copy", "convert_element_type", "embedding"}
+
+
+def moves(func: Any) -> bool:
+    """True if an ATen op moves data or makes new; False if it computes."""
+    name = func._overloadpacket.__name__
+    return name in _MOVING or name.removesuffix("_") in _MOVING
+
+
 def apply(r: Recorder, func: Any, base: str, args: tuple, kwargs: dict, out: Any, written: list[torch.Tensor]) -> bool:
     """Record `func` if it moves data; False if it computes."""
+    from graphdiff.lower.aten.recorder import is_float
+
     if base in ("_to_copy", "copy", "convert_element_type"):
         _cast(r, base, args, out, written)
+    elif base == "fill" and len(args) > 1 and is_float(args[1]):
+        _cast(r, "copy", args, out, written)
     elif base in CREATE:
         _created(r, out, written)
     elif base in RANDOM:
@@ -49,15 +67,20 @@ def apply(r: Recorder, func: Any, base: str, args: tuple, kwargs: dict, out: Any
         _created(r, out, written)
     elif base == "embedding":
         _embedding(r, args, out)
-    elif base in ("tril", "triu"):
-        _triangle(r, func, args, kwargs, out, written)
     elif base in CHOSEN and isinstance(out, (tuple, list)) and len(out) == 2:
-        _chosen(r, base, args, kwargs, out)
-    elif base in SAME:
+        _chosen(r, base, args, kwargs, out, written)
+    elif base in SAME and not _adds(func, base, args, kwargs):
         _same(r, func, base, args, kwargs, out, written)
     else:
         return False
     return True
+
+
+def _adds(func: Any, base: str, args: tuple, kwargs: dict) -> bool:
+    """Writes that combine with what is there are arithmetic (scattered.py): ids cannot be added."""
+    if base in ("index_put", "_unsafe_index_put", "_index_put_impl"):
+        return bool(kwargs.get("accumulate", args[3] if len(args) > 3 else False))
+    return base == "scatter" and func._overloadname in ("reduce", "value_reduce", "reduce_out", "value_reduce_out")
 
 
 def _ids(r: Recorder, t: torch.Tensor) -> torch.Tensor:
@@ -69,41 +92,65 @@ def _const_id(r: Recorder, value: float) -> int:
 
 
 def _same(r: Recorder, func: Any, base: str, args: tuple, kwargs: dict, out: Any, written: list[torch.Tensor]) -> None:
-    from graphdiff.lower.aten.recorder import COMPLEX, is_float
-
-    if any(t.dtype in COMPLEX for t in tree_leaves((args, kwargs, out)) if isinstance(t, torch.Tensor)):
-        _same_complex(r, func, args, kwargs, out, written)
-        return
-    tokens = any(isinstance(t, torch.Tensor) and not is_float(t) and r.is_token_int(t) for t in tree_leaves((args, kwargs)))
-    to_ids = lambda x: _ids(r, x) if is_float(x) else x  # noqa: E731
-    new_args, new_kwargs = list(tree_map(to_ids, args)), dict(tree_map(to_ids, kwargs))
-    if base == "where":
-        new_args = [a if i == 0 or isinstance(a, torch.Tensor) and a.dtype == torch.int64 and is_float(args[i])
-                    else _where_value(r, a) for i, a in enumerate(new_args)]
-    elif base in FILL:
-        name, place = FILL[base]
-        _fill(r, new_args, new_kwargs, name, place, base)
-    mixed = [i for i, a in enumerate(tree_leaves(args)) if isinstance(a, torch.Tensor)]
-    if base in ("cat", "stack") and mixed:
-        new_args[0] = [x if is_float(y) else torch.from_numpy(np.array(r.of(y).ids)) for x, y in zip(new_args[0], args[0])]
-    moved = func(*new_args, **new_kwargs)
-    if written:
-        r.write(written[0], _anchored(r, new_args[0], tokens))
-        return
-    outputs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
-    for t, ids in zip(outputs, [x for x in tree_leaves(moved) if isinstance(x, torch.Tensor)]):
-        if is_float(t):
-            x = _anchored(r, ids, tokens)
-            r.bind(t, _narrowed(r, x, t, args))
-
-
-def _narrowed(r: Recorder, x: Elements, t: torch.Tensor, args: tuple) -> Elements:
-    """Where promotes; writing wide into narrow rounds (index_put, scatter of float32 into bfloat16 do not mix dtypes)."""
+    """Run the op on element ids; a complex tensor moves in two parts."""
     from graphdiff.lower.aten.recorder import is_float
 
-    if any(is_float(a) and a.element_size() > t.element_size() for a in tree_leaves(args)):
-        return r.rounded(x, t)
-    return x
+    tokens = any(isinstance(t, torch.Tensor) and not is_float(t) and r.is_token_int(t) for t in tree_leaves((args, kwargs)))
+    targets = written[:1] or [t for t in tree_leaves(out) if is_float(t)]
+    data = {func._schema.arguments[i].name for i in DATA.get(base, ())}
+    if base == "constant_pad_nd" and len(args) < 3 and kwargs.get("value") is None:
+        kwargs = {**kwargs, "value": 0.0}
+    parts = [_moved(r, func, base, args, kwargs, data, targets[0], part) for part in ((0, 1) if targets[0].is_complex() else (0,))]
+    for t, *ids in zip(targets, *parts):
+        x = _anchored(r, torch.stack(ids, -1) if t.is_complex() else ids[0], tokens)
+        if written:
+            r.write(t, x)
+        else:
+            r.bind(t, x)
+
+
+def _moved(r: Recorder, func: Any, base: str, args: tuple, kwargs: dict, data: set[str], target: torch.Tensor, part: int) -> list[torch.Tensor]:
+    """The ids (of one part of complex numbers) in each floating-point result."""
+    from graphdiff.lower.aten.recorder import is_float
+
+    plain = lambda x: _source(r, x, target, part) if is_float(x) else x  # noqa: E731
+    moved = lambda x: _source(r, x, target, part)  # noqa: E731
+    names = [a.name for a in func._schema.arguments]
+    new_args = [tree_map(moved if name in data else plain, a) for name, a in zip(names, args)]
+    new_kwargs = {name: tree_map(moved if name in data else plain, a) for name, a in kwargs.items()}
+    ones = [tree_map(lambda x: torch.ones_like(x) if isinstance(x, torch.Tensor) else x, a) for a in new_args]
+    results = [x for x in tree_leaves(func(*new_args, **new_kwargs)) if isinstance(x, torch.Tensor)]
+    if base in ZEROS:
+        kept = func(*ones, **kwargs) != 0
+        results = [torch.where(kept, results[0], torch.tensor(_const_id(r, 0.0)))]
+    return results
+
+
+def _source(r: Recorder, a: Any, target: torch.Tensor, part: int) -> Any:
+    """Ids of what goes into `target`, in its format: tensors of another one and numbers that it cannot hold are rounded."""
+    from graphdiff.lower.aten.recorder import COMPLEX, FLOATS, is_float
+
+    name = COMPLEX.get(target.dtype) or FLOATS[target.dtype]
+    if is_float(a):
+        x = r.elements(a)
+        if a.dtype in COMPLEX:
+            x = x.map(lambda ids: ids[..., part])
+        elif part:
+            x = r.builder.const(0.0).map(lambda ids: np.broadcast_to(ids, x.shape))
+        x = x if contains(name, COMPLEX.get(a.dtype) or FLOATS[a.dtype]) else r.builder.round(x, name)
+        return torch.from_numpy(np.array(x.ids))
+    if isinstance(a, torch.Tensor):
+        if part:
+            return torch.full(a.shape, _const_id(r, 0.0))
+        numbers = a.detach().double().numpy()
+        x = r.of(a)
+        return torch.from_numpy(np.array((x if np.array_equal(round_to(numbers, name), numbers) else r.builder.round(x, name)).ids))
+    if isinstance(a, (int, float, complex)):
+        number = (a.imag, a.real)[part == 0]
+        x = r.builder.const(float(number))
+        exact = np.array_equal(round_to(np.float32(number)[None], name), np.float32(number)[None], equal_nan=True)
+        return int((x if exact else r.builder.round(x, name)).ids)
+    return a
 
 
 def _anchored(r: Recorder, ids: torch.Tensor, tokens: bool) -> Elements:
@@ -117,36 +164,6 @@ def _anchored(r: Recorder, ids: torch.Tensor, tokens: bool) -> Elements:
     return x
 
 
-def _where_value(r: Recorder, a: Any) -> torch.Tensor:
-    if isinstance(a, torch.Tensor):
-        return torch.from_numpy(np.array(r.of(a).ids))
-    return torch.tensor(_const_id(r, a))
-
-
-def _fill(r: Recorder, args: list, kwargs: dict, name: str, place: int, base: str) -> None:
-    if name in kwargs:
-        if not isinstance(kwargs[name], torch.Tensor):
-            kwargs[name] = _const_id(r, kwargs[name])
-    elif place < len(args):
-        if not isinstance(args[place], torch.Tensor):
-            args[place] = _const_id(r, args[place])
-    elif base == "constant_pad_nd":
-        args.append(_const_id(r, 0.0))
-
-
-def _same_complex(r: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, written: list[torch.Tensor]) -> None:
-    """Complex tensors move in pairs: run the op once per part."""
-    from graphdiff.lower.aten.recorder import COMPLEX, is_float
-
-    parts = []
-    for part in (0, 1):
-        pick = lambda x: (torch.from_numpy(np.array(r.elements(x).ids[..., part])) if is_float(x) and x.dtype in COMPLEX  # noqa: E731
-                          else _ids(r, x) if is_float(x) else x)
-        parts.append(func(*tree_map(pick, args), **tree_map(pick, kwargs)))
-    ids = torch.stack([parts[0], parts[1]], -1)
-    r.bind(out, Elements(tuple(ids.shape), ids=ids.numpy()))
-
-
 def _cast(r: Recorder, base: str, args: tuple, out: Any, written: list[torch.Tensor]) -> None:
     """Casts and copies: the value moves, then rounds to the target's format (a widening cast rounds nothing)."""
     from graphdiff.lower.aten.recorder import COMPLEX, is_float
@@ -158,6 +175,8 @@ def _cast(r: Recorder, base: str, args: tuple, out: Any, written: list[torch.Ten
     x = r.of(source)
     if isinstance(x, float):
         x = r.builder.const(x)
+    if is_float(source) and source.dtype in COMPLEX and target.dtype not in COMPLEX:
+        x = x.map(lambda ids: ids[..., 0])  # as torch: the imaginary part is dropped
     if target.dtype in COMPLEX and not (is_float(source) and source.dtype in COMPLEX):
         zero = _const_id(r, 0.0)
         x = x.map(lambda ids: np.stack([ids, np.full_like(ids, zero)], -1))
@@ -195,17 +214,7 @@ def _embedding(r: Recorder, args: tuple, out: torch.Tensor) -> None:
     r.bind(out, r.builder.op("embedding", x, dynamic=True))
 
 
-def _triangle(r: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, written: list[torch.Tensor]) -> None:
-    ids = _ids(r, args[0])
-    keep = func(torch.ones_like(ids), *args[1:], **kwargs) != 0
-    x = Elements(tuple(ids.shape), ids=torch.where(keep, ids, torch.tensor(_const_id(r, 0.0))).numpy())
-    if written:
-        r.write(written[0], x)
-    else:
-        r.bind(out, x)
-
-
-def _chosen(r: Recorder, base: str, args: tuple, kwargs: dict, out: Any) -> None:
+def _chosen(r: Recorder, base: str, args: tuple, kwargs: dict, out: Any, written: list[torch.Tensor]) -> None:
     from graphdiff.lower.aten.recorder import is_float
 
     values, indices = out
@@ -218,4 +227,4 @@ def _chosen(r: Recorder, base: str, args: tuple, kwargs: dict, out: Any) -> None
         taken = torch.gather(ids, dim, indices.unsqueeze(dim)).squeeze(dim)
     else:
         taken = torch.gather(ids, dim, indices)
-    r.bind(values, Elements(tuple(taken.shape), ids=taken.numpy()))
+    (r.write if written else r.bind)(values, Elements(tuple(taken.shape), ids=taken.numpy()))

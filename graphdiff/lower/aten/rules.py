@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from graphdiff.errors import GraphdiffError
-from graphdiff.lower.aten import arithmetic, composite, gradients, movement
+from graphdiff.lower.aten import arithmetic, complex_ops, composite, gradients, movement, scattered, special
 from graphdiff.program import Elements
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 def lower(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, written: list[torch.Tensor]) -> None:
     """Record what `func` made: bind its fresh outputs, or write its in-place result.
 
-    Raises GraphdiffError for an aten op with no rule, naming op and source line.
+    Raises GraphdiffError for an ATen op with no rule, naming op and source line.
     """
     name = func._overloadpacket.__name__
     custom = recorder.custom_rules.get(f"{func.namespace}.{name}")
@@ -31,12 +30,25 @@ def lower(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, wr
     base = name[:-1] if written and name.endswith("_") and not name.endswith("__") else name
     if movement.apply(recorder, func, base, args, kwargs, out, written):
         return
-    rule = arithmetic.RULES.get(base) or composite.RULES.get(base) or gradients.RULES.get(base)
-    if rule is None:
-        raise GraphdiffError(f"no lowering for {func.namespace}.{name}", where=recorder.where().removeprefix(str(func)).strip() or str(func),
-                             fix="rewrite the line with ops that have one, or add a rule to graphdiff/lower/aten")
-    results = rule(recorder, func, args, kwargs, out)
+    results = _rule(recorder, base, args, kwargs, out)(recorder, func, args, kwargs, out)
     _finish(recorder, results, out, written)
+
+
+def _rule(recorder: Recorder, base: str, args: tuple, kwargs: dict, out: Any) -> Any:
+    """The rule of an op; a complex one never falls back on the real rule, which would work part by part."""
+    if any(isinstance(t, torch.Tensor) and t.is_complex() for t in tree_leaves((args, kwargs, out))):
+        rule, why = complex_ops.RULES.get(base), "of complex numbers"
+    else:
+        rule, why = next((rules[base] for rules in _RULES if base in rules), None), ""
+    if rule is None:
+        raise recorder.refused(why)
+    return rule
+
+
+_RULES = (arithmetic.RULES, special.RULES, composite.RULES, scattered.RULES, gradients.RULES)
+for _i, _one in enumerate(_RULES):
+    for _other in _RULES[:_i]:
+        assert not set(_one) & set(_other), set(_one) & set(_other)
 
 
 def _by_name(func: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
