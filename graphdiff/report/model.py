@@ -59,7 +59,8 @@ class Count(msgspec.Struct, kw_only=True):
 class Summary(msgspec.Struct, kw_only=True):
     """Distinct values and moved roundings; layers, heads and elements that repeat one are not counted again.
 
-    `moved.training` are values that only training rounds, `moved.inference` those that only inference rounds.
+    `moved.training` are values that only training rounds, `moved.inference` those that only inference rounds. `rounded`
+    are values that a side rounds at all; null in reports of before it was counted.
     """
 
     values: Count
@@ -67,6 +68,25 @@ class Summary(msgspec.Struct, kw_only=True):
     unmatched: Count
     regions: int
     moved: Count
+    rounded: Count | None = None
+
+
+class Output(msgspec.Struct, kw_only=True):
+    """One output of both sides, by position, or of one side alone (the other is null).
+
+    `same` says whether it is the same computation on both sides, by its numbers before any rounding; null: not judged.
+    If not, `differing` of its elements are other numbers and `how` says in which way: another `shape`, the same numbers in
+    another `order`, other `numbers`; `opaque`: behind an op that cannot be read; `bits`: equal numbers whose bits differ
+    for no reason that was found.
+    """
+
+    inference: int | None = None
+    training: int | None = None
+    shape: dict[str, list[int]] = {}
+    same: bool | None = None
+    elements: int = 0
+    differing: int = 0
+    how: Literal["", "shape", "order", "numbers", "opaque", "bits"] = ""
 
 
 class Position(msgspec.Struct, kw_only=True):
@@ -284,6 +304,8 @@ class Report(msgspec.Struct, kw_only=True):
     coverage: Coverage = msgspec.field(default_factory=Coverage)
     opaque: list[Opaque] = []
     whole_program: Witness | None = None
+    outputs: list[Output] = []
+    """Whether the two sides are one computation at all."""
     advice: list[Advice] = []
     hardware: list[MachineKernel] | None = None
     """With --ptx only: inference's kernels against their machine code."""
