@@ -22,7 +22,7 @@ from graphdiff.errors import GraphdiffError
 from graphdiff.program import Evaluation, Options
 
 NOISE = 1e-6
-"""Unrounded numbers that differ by less, of themselves and of the output's median, are the same: constants kept in
+"""Unrounded numbers that differ by less, of themselves and of the median of the output's distinct numbers, are the same: constants kept in
 float32 differ by a tenth of it."""
 FLIPPED = 0.05
 """At most this share of an output's elements may stem from another choice (a tie in top-k), if their bits are equal."""
@@ -168,7 +168,7 @@ def _unrounded(bench: Bench, side: Side) -> Evaluation:
 def _close(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(a), np.abs(b))
-        counted = size[np.isfinite(size) & (size != 0)]
+        counted = np.unique(size[np.isfinite(size) & (size != 0)])  # a mask's constant counts once
         least = float(np.median(counted)) if counted.size else 0.0
         near = np.isfinite(size) & (np.abs(a - b) <= NOISE * (size + least))
         return near | (a == b) | (np.isnan(a) & np.isnan(b))
