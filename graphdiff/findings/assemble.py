@@ -244,8 +244,10 @@ def _output_notes(report: model.Report) -> list[str]:
     return notes + [words.output(o) for o in report.outputs if o.how == "opaque"]
 
 
-def _rounded(diff: Diff) -> model.Count:
-    """Distinct values that a side rounds somewhere."""
+def _rounded(diff: Diff) -> model.Count | None:
+    """Distinct values that a side rounds somewhere; None beside an op that cannot be read, which may round inside."""
+    if any(node.kind == "opaque" for d in (diff.inference, diff.training) for node in d.side.program.nodes):
+        return None
     sides = [{d.side.sketch[r] for r in range(len(d.side.consumer)) if d.side.events(r)} for d in (diff.inference, diff.training)]
     return model.Count(inference=len(sides[0]), training=len(sides[1]))
 

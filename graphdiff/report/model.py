@@ -60,7 +60,7 @@ class Summary(msgspec.Struct, kw_only=True):
     """Distinct values and moved roundings; layers, heads and elements that repeat one are not counted again.
 
     `moved.training` are values that only training rounds, `moved.inference` those that only inference rounds. `rounded`
-    are values that a side rounds at all; null in reports of before it was counted.
+    are values that a side rounds at all; null where an op that cannot be read may round more.
     """
 
     values: Count

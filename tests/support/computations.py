@@ -148,3 +148,27 @@ def mostly_masked(x, y, w, m):
 
 def mostly_masked_half(x, y, w, m):
     return (x.float() * w.float() * 0.5).masked_fill((y > -1).clone(), -1e9)
+
+
+@torch.library.custom_op("graphdiff_test::attend", mutates_args=())
+def attend(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """An op that cannot be read."""
+    return (torch.softmax(q.float() @ k.float().T / 8, -1) @ k.float()).to(BF16)
+
+
+def _unit(x):
+    return (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)).to(BF16)
+
+
+def opaque(x, y, w, m):
+    return attend(_unit(x), _unit(y))
+
+
+def spelled(x, y, w, m):
+    q, k = _unit(x).float(), _unit(y).float()
+    return (torch.softmax(q @ k.T * 0.125, -1) @ k).to(BF16)
+
+
+def spelled_otherwise(x, y, w, m):
+    q, k = _unit(x).float(), _unit(y).float()
+    return (torch.softmax(q @ k.T * 0.25, -1) @ k).to(BF16)

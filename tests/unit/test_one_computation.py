@@ -142,3 +142,14 @@ def test_exchanged_operands_are_a_note(captured):
     assert "operands look exchanged" in notes_of(of("transformers"), of("vllm"))[0]
     for pair in (("vllm", "transformers"), ("vllm", "vllm"), ("transformers", "transformers"), ("function", "function")):
         assert not any("exchanged" in note for note in notes_of(*map(of, pair)))
+
+
+def test_behind_an_op_that_cannot_be_read(compared):
+    for one, two in (("opaque", "spelled"), ("spelled", "opaque")):
+        report = compared(one, two)
+        assert (report.verdict, report.outputs[0].same, report.outputs[0].how) == ("same", None, "opaque")
+        assert any("behind an op that cannot be read" in note for note in report.notes)
+    assert compared("opaque", "spelled_otherwise").verdict == "could not tell"
+    # Nothing is rounded that can be seen; what cannot be read may round.
+    report = compared("opaque", "opaque")
+    assert report.verdict == "same" and report.summary.rounded is None
