@@ -35,10 +35,10 @@ def report_of(diff: Diff, bench: Bench, sides: tuple[model.Side, model.Side], co
         graphdiff=__version__, inference=sides[0], training=sides[1],
         summary=model.Summary(values=values, matched=matched, unmatched=unmatched, regions=len(regions), moved=model.Count(
             inference=sum(r.moved_in("inference") for r in regions if r.kind != "rounding-mode"),
-            training=sum(r.moved_in("training") for r in regions if r.kind != "rounding-mode")), rounded=_rounded(diff)),
+            training=sum(r.moved_in("training") for r in regions if r.kind != "rounding-mode"))),
         regions=regions, unmatched=_unmatched(diff), notes=[*notes, *_mode_notes(diff), *_unplaced_notes(diff)],
         coverage=coverage, opaque=[*_opaque(diff.training, "training"), *_opaque(diff.inference, "inference")],
-        whole_program=_witness(prove_program(bench)))
+        whole_program=_witness(prove_program(bench)), rounded=_rounded(diff))
     if any(r.kind == "rounding-mode" for r in regions) and not (report.summary.moved.inference or report.summary.moved.training):
         report.verdict = "mode differs"
     report.outputs = _outputs(diff, bench, report.whole_program)

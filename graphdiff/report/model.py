@@ -59,8 +59,7 @@ class Count(msgspec.Struct, kw_only=True):
 class Summary(msgspec.Struct, kw_only=True):
     """Distinct values and moved roundings; layers, heads and elements that repeat one are not counted again.
 
-    `moved.training` are values that only training rounds, `moved.inference` those that only inference rounds. `rounded`
-    are values that a side rounds at all; null where an op that cannot be read may round more.
+    `moved.training` are values that only training rounds, `moved.inference` those that only inference rounds.
     """
 
     values: Count
@@ -68,7 +67,6 @@ class Summary(msgspec.Struct, kw_only=True):
     unmatched: Count
     regions: int
     moved: Count
-    rounded: Count | None = None
 
 
 class Output(msgspec.Struct, kw_only=True):
@@ -306,6 +304,8 @@ class Report(msgspec.Struct, kw_only=True):
     whole_program: Witness | None = None
     outputs: list[Output] = []
     """Whether the two sides are one computation at all."""
+    rounded: Count | None = None
+    """Distinct values that each side rounds at all; null where an op that cannot be read may round more."""
     advice: list[Advice] = []
     hardware: list[MachineKernel] | None = None
     """With --ptx only: inference's kernels against their machine code."""

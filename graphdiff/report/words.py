@@ -127,7 +127,7 @@ def could_not_tell(report: Report) -> str:
 
 def rounds_nothing(report: Report) -> bool:
     """True if neither side rounds any value: both compute in float32 throughout, or only move data."""
-    rounded = report.summary.rounded
+    rounded = report.rounded
     return rounded is not None and not (rounded.inference or rounded.training)
 
 

@@ -94,7 +94,7 @@ def test_nothing_is_rounded_on_either_side(compared, one, two):
     report = compared(one, two)
     assert (report.verdict, report.exit_status) == ("same", 0)
     assert words.verdict(report) == "SAME: nothing is rounded on either side; exit status 0"
-    assert (report.summary.rounded.inference, report.summary.rounded.training) == (0, 0)
+    assert (report.rounded.inference, report.rounded.training) == (0, 0)
 
 
 @pytest.mark.parametrize(("one", "two"), [("identity", "product"), ("product", "identity"), ("identity", "norm"), ("norm", "relu")])
@@ -152,4 +152,4 @@ def test_behind_an_op_that_cannot_be_read(compared):
     assert compared("opaque", "spelled_otherwise").verdict == "could not tell"
     # Nothing is rounded that can be seen; what cannot be read may round.
     report = compared("opaque", "opaque")
-    assert report.verdict == "same" and report.summary.rounded is None
+    assert report.verdict == "same" and report.rounded is None
