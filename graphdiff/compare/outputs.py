@@ -34,6 +34,9 @@ make at most."""
 UNEXPLAINED = 0.01
 """Share of elements whose bits may differ in float64 arithmetic, both sides under one schedule, before it needs a reason."""
 
+MOST_PAIRS = 1024
+"""Outputs in unlike places that are tried with each other."""
+
 How = Literal["", "shape", "order", "numbers", "bits", "opaque"]
 
 
@@ -66,13 +69,15 @@ def checked_pair(bench: Bench, training: int, inference: int) -> OutputCheck | N
 def _check(bench: Bench) -> list[OutputCheck]:
     mine, theirs = (list(range(len(s.program.outputs))) for s in (bench.training, bench.inference))
     found: list[OutputCheck] = []
-    for here, there in _candidates(mine, theirs):
-        if here in mine and there in theirs:
-            check = _pair(bench, here, there)
-            if check.same:
-                found.append(check)
-                mine.remove(here)
-                theirs.remove(there)
+    for candidates in (_in_place, _elsewhere):
+        for here, there in candidates(mine, theirs):
+            if here in mine and there in theirs and _size(bench.training, here) == _size(bench.inference, there):
+                check = _pair(bench, here, there)
+                if check.same:
+                    found.append(check)
+                    mine.remove(here)
+                    theirs.remove(there)
+    found.sort(key=lambda c: c.training)
     for here, there in zip(list(mine), list(theirs)):
         found.append(_pair(bench, here, there))
         mine.remove(here)
@@ -81,11 +86,14 @@ def _check(bench: Bench) -> list[OutputCheck]:
     return found
 
 
-def _candidates(mine: list[int], theirs: list[int]) -> Iterator[tuple[int, int]]:
-    """Pairs to try: the same place first."""
-    mine, theirs = list(mine), list(theirs)
-    yield from ((i, i) for i in mine if i in theirs)
-    yield from ((i, j) for i in mine for j in theirs if i != j)
+def _in_place(mine: list[int], theirs: list[int]) -> Iterator[tuple[int, int]]:
+    yield from [(i, i) for i in sorted({*mine} & {*theirs})]
+
+
+def _elsewhere(mine: list[int], theirs: list[int]) -> Iterator[tuple[int, int]]:
+    """What is left, each with each, if that is not without end (hundreds of gradients)."""
+    if len(mine) * len(theirs) <= MOST_PAIRS:
+        yield from [(i, j) for i in mine for j in theirs if i != j]
 
 
 def _size(side: Side, output: int) -> int:
