@@ -82,7 +82,7 @@ def _compared(inference: Capture, training: Capture, progress: Say, names: tuple
     from graphdiff.compare.transplant import Bench
     from graphdiff.findings import report_of
     from graphdiff.findings.header import coverage_of, notes_of, side_of
-    from graphdiff.report.verdict import conclude
+    from graphdiff.report.verdict import conclude, nothing_in_common
     from graphdiff.rules import name_values
 
     check_comparable(inference, training)
@@ -94,7 +94,7 @@ def _compared(inference: Capture, training: Capture, progress: Say, names: tuple
     bench = Bench(diff, wide_leaves)
     report = report_of(diff, bench, (side_of(inference, names[0]), side_of(training, names[1])),
                        coverage_of(inference, training), notes_of(inference, training), name_values)
-    if not anything_matched(diff):
+    if not anything_matched(diff) or nothing_in_common(report):
         raise GraphdiffError("no value of one side is formed on the other: these are captures of different computations",
                              where=" and ".join(n for n in names if n), fix="capture both sides from the same model, weights and probe")
     return conclude(report) or report

@@ -113,5 +113,7 @@ def compare(
     conclude(report, fail_on.value)
     publish(report, where)
     if report.exit_status == 2:
-        typer.echo("graphdiff: nothing on one side was found on the other: compare two captures of the same computation", err=True)
+        from graphdiff.report.words import could_not_tell
+
+        typer.echo(f"graphdiff: {could_not_tell(report)}", err=True)
     raise typer.Exit(report.exit_status)

@@ -7,6 +7,7 @@ from typing import Any
 
 from graphdiff import __version__
 from graphdiff.compare.diff import Diff, Direction
+from graphdiff.compare.outputs import check_outputs, unexplained
 from graphdiff.compare.overlap import held_together
 from graphdiff.compare.side import MODE_SEPARATOR, Side, base_format
 from graphdiff.compare.transplant import Bench
@@ -14,7 +15,8 @@ from graphdiff.compare.values import share_of
 from graphdiff.compare.witness import BitCount, Proof, prove_program, prove_region
 from graphdiff.findings.positions import mechanism, other_position, position, rounding_node, value_node
 from graphdiff.findings.regions import Entry, Folded, find_regions, fold, fold_path
-from graphdiff.report import model
+from graphdiff.report import model, words
+from graphdiff.report.verdict import unlike_output
 
 MOST_UNMATCHED = 200
 
@@ -36,9 +38,11 @@ def report_of(diff: Diff, bench: Bench, sides: tuple[model.Side, model.Side], co
             training=sum(r.moved_in("training") for r in regions if r.kind != "rounding-mode"))),
         regions=regions, unmatched=_unmatched(diff), notes=[*notes, *_mode_notes(diff), *_unplaced_notes(diff)],
         coverage=coverage, opaque=[*_opaque(diff.training, "training"), *_opaque(diff.inference, "inference")],
-        whole_program=_witness(prove_program(bench)))
+        whole_program=_witness(prove_program(bench)), rounded=_rounded(diff))
     if any(r.kind == "rounding-mode" for r in regions) and not (report.summary.moved.inference or report.summary.moved.training):
         report.verdict = "mode differs"
+    report.outputs = _outputs(diff, bench, report.whole_program)
+    report.notes += _output_notes(report)
     report.advice = _advice(report)
     return report
 
@@ -214,6 +218,40 @@ def _unplaced_notes(diff: Diff) -> list[str]:
     return notes
 
 
+# ---- outputs
+def _outputs(diff: Diff, bench: Bench, whole: model.Witness | None) -> list[model.Output]:
+    """Whether each output is one computation on both sides; bits that differ though nothing moved need a reason."""
+    checks = check_outputs(bench)
+    if diff.empty and whole is not None and whole.transplant_bitwise is False and (odd := unexplained(bench)):
+        checks = [odd if (c.inference, c.training) == (odd.inference, odd.training) else c for c in checks]
+    programs = {"inference": diff.inference.side.program, "training": diff.training.side.program}
+    return [model.Output(
+        inference=c.inference, training=c.training, same=c.same, elements=c.elements, differing=c.differing, how=c.how,
+        shape={name: list(program.outputs[i].operand.shape) for name, program in programs.items()
+               if (i := getattr(c, name)) is not None}) for c in checks]
+
+
+def _output_notes(report: model.Report) -> list[str]:
+    notes = []
+    for name, other in (("inference", "training"), ("training", "inference")):
+        extra = [getattr(o, name) for o in report.outputs if getattr(o, other) is None]
+        if extra:
+            some = ", ".join(map(str, extra[:6])) + (", ..." if len(extra) > 6 else "")
+            notes.append(f"{name} has {len(extra)} output{'s' if len(extra) != 1 else ''} that {other} has not (number {some}): not compared")
+    moved = [(o.inference, o.training) for o in report.outputs if o.same and o.inference != o.training]
+    if moved:
+        notes.append("outputs stand in another order on each side (inference, training): " + ", ".join(map(str, moved[:6])))
+    return notes + [words.output(o) for o in report.outputs if o.how == "opaque"]
+
+
+def _rounded(diff: Diff) -> model.Count | None:
+    """Distinct values that a side rounds somewhere; None beside an op that cannot be read, which may round inside."""
+    if any(node.kind == "opaque" for d in (diff.inference, diff.training) for node in d.side.program.nodes):
+        return None
+    sides = [{d.side.sketch[r] for r in range(len(d.side.consumer)) if d.side.events(r)} for d in (diff.inference, diff.training)]
+    return model.Count(inference=len(sides[0]), training=len(sides[1]))
+
+
 # ---- coverage
 def _counts(diff: Diff, coverage: model.Coverage) -> tuple[int, model.Count, model.Count]:
     numbers = {}
@@ -280,9 +318,20 @@ def _advice(report: model.Report) -> list[model.Advice]:
         if names:
             advice.append(model.Advice(text="why the two stacks differ there: " + ", ".join(names), command=f"graphdiff rules show {names[0]}"))
         advice.append(model.Advice(text="or accept it: --fail-on never reports the same and ends with status 0"))
+    elif unlike := unlike_output(report):
+        advice.append(model.Advice(text=_MAKE_ALIKE.get(unlike.how, _MAKE_ALIKE["numbers"])))
     if report.verdict == "mode differs":
         advice.append(model.Advice(text="the casts stand in the same places; make both sides round to nearest even"))
     return advice
+
+
+_MAKE_ALIKE = {
+    "numbers": "make both sides one computation: the same constants (eps, scale), masks and inputs, dropout off on both; the values "
+               "that only one side forms are listed below",
+    "order": "return the elements of the output in the same order on both sides",
+    "shape": "return the same outputs, of the same shapes, from both sides",
+    "bits": "look at the values that only one side forms and at the notes; if there are none, please report the two captures as a bug",
+}
 
 
 def _patch(report: model.Report) -> model.Advice:

@@ -22,4 +22,17 @@ def coverage_of(inference: Capture, training: Capture) -> model.Coverage:
 
 def notes_of(inference: Capture, training: Capture) -> list[str]:
     """Notes of both captures, each with its side's name."""
+    return [*_exchanged(inference, training), *_notes(inference, training)]
+
+
+def _exchanged(inference: Capture, training: Capture) -> list[str]:
+    """The order of the operands is the only thing that says which side is which."""
+    one, two = inference.header.kind, training.header.kind
+    if (one, two) != ("transformers", "vllm"):
+        return []
+    return [f"the operands look exchanged: INFERENCE is a capture of {one}, TRAINING one of {two}. If that is not meant, give the "
+            "engine first; what is said of the two sides is exchanged too"]
+
+
+def _notes(inference: Capture, training: Capture) -> list[str]:
     return [f"{name}: {note}" for name, c in (("inference", inference), ("training", training)) for note in c.header.notes]

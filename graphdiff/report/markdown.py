@@ -73,6 +73,7 @@ def _head(report: Report) -> str:
     ):
         if entries:
             lines.append(f"| {label} | {_text(words.first_of(entries, LINE))} |")
+    lines += [f"| outputs | {_text(text)} |" for text in words.outputs(report)]
     return "\n".join(lines) + "\n"
 
 

@@ -69,6 +69,24 @@ class Summary(msgspec.Struct, kw_only=True):
     moved: Count
 
 
+class Output(msgspec.Struct, kw_only=True):
+    """One output of both sides, by position, or of one side alone (the other is null).
+
+    `same` says whether it is the same computation on both sides, by its numbers before any rounding; null: not judged.
+    If not, `differing` of its elements are other numbers and `how` says in which way: another `shape`, the same numbers in
+    another `order`, other `numbers`; `opaque`: behind an op that cannot be read; `bits`: equal numbers whose bits differ
+    for no reason that was found.
+    """
+
+    inference: int | None = None
+    training: int | None = None
+    shape: dict[str, list[int]] = {}
+    same: bool | None = None
+    elements: int = 0
+    differing: int = 0
+    how: Literal["", "shape", "order", "numbers", "opaque", "bits"] = ""
+
+
 class Position(msgspec.Struct, kw_only=True):
     """Where one side computes a value: its node, its generated kernel if it has one, and the source line.
 
@@ -284,6 +302,10 @@ class Report(msgspec.Struct, kw_only=True):
     coverage: Coverage = msgspec.field(default_factory=Coverage)
     opaque: list[Opaque] = []
     whole_program: Witness | None = None
+    outputs: list[Output] = []
+    """Whether the two sides are one computation at all."""
+    rounded: Count | None = None
+    """Distinct values that each side rounds at all; null where an op that cannot be read may round more."""
     advice: list[Advice] = []
     hardware: list[MachineKernel] | None = None
     """With --ptx only: inference's kernels against their machine code."""

@@ -75,6 +75,7 @@ def _trust(console: Console, report: Report) -> None:
         rows.append(("not seen", words.first_of(missing, room)))
     if departures := words.differences(report):
         rows.append(("differs", words.first_of(departures, room)))
+    rows += [("outputs", text) for text in words.outputs(report)]
     console.print(_grid(rows))
     console.print(Text(words.verdict(report), style=_STYLE[report.verdict]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from graphdiff.report.model import Region, Report, Verdict
+from graphdiff.report.model import Output, Region, Report, Verdict
 
 FailOn = Literal["moved", "unmatched", "never"]
 
@@ -12,7 +12,8 @@ NOTHING_FOUND, FINDINGS, COULD_NOT_RUN = 0, 1, 2
 
 
 def verdict_of(report: Report, *, mode_differs: bool = False) -> Verdict:
-    """Moved roundings are a verdict however little else matched; without any, too few matches leave it open.
+    """Moved roundings are a verdict however little else matched; without any, too few matches leave it open, and so do
+    outputs that are not the same computation on both sides.
 
     `mode_differs` is the caller's word that the sides were captured in ways that do not answer the question (one for a
     single token, one for many); it matters only while nothing moved.
@@ -20,9 +21,32 @@ def verdict_of(report: Report, *, mode_differs: bool = False) -> Verdict:
     moved = report.summary.moved
     if moved.inference or moved.training:
         return "moved"
-    if report.summary.matched == 0:
+    if report.summary.matched == 0 and not _is_one_computation(report):
         return "could not tell"
-    return "mode differs" if mode_differs else "same"
+    if mode_differs:
+        return "mode differs"
+    return "could not tell" if unlike_output(report) else "same"
+
+
+def nothing_in_common(report: Report) -> bool:
+    """True if a side forms values, none of them matched, and no output is the same either."""
+    formed = report.summary.values
+    if not (formed.inference or formed.training) or report.summary.matched:
+        return False
+    return all(o.same is False for o in _shared(report))
+
+
+def _is_one_computation(report: Report) -> bool:
+    return bool(_shared(report)) and all(o.same for o in _shared(report))
+
+
+def unlike_output(report: Report) -> Output | None:
+    """The first output that is not the same computation on both sides, or whose bits differ for no known reason."""
+    return next((o for o in _shared(report) if o.same is False or o.how == "bits"), None)
+
+
+def _shared(report: Report) -> list[Output]:
+    return [o for o in report.outputs if o.inference is not None and o.training is not None]
 
 
 def exit_status_of(report: Report, fail_on: FailOn) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from graphdiff.report.model import Bits, Moved, Opaque, Position, Region, Report, Side, Unmatched, Witness
+from graphdiff.report.model import Bits, Moved, Opaque, Output, Position, Region, Report, Side, Unmatched, Witness
+from graphdiff.report.verdict import unlike_output
 
 FIELD_LIMIT = 240
 """Characters of one string of a capture that a report for people shows."""
@@ -106,9 +107,62 @@ def verdict(report: Report) -> str:
     if report.verdict == "moved":
         moved = report.summary.moved
         text = f"MOVED: {plural(moved.training, 'value')} rounded in training only, {moved.inference} in inference only"
+    elif report.verdict == "could not tell" and (unlike := unlike_output(report)):
+        text = f"COULD NOT TELL: no rounding moved, but {output(unlike)}"
+    elif report.verdict == "same" and rounds_nothing(report):
+        text = "SAME: nothing is rounded on either side"
     else:
         text = _VERDICT[report.verdict]
     return f"{text}; exit status {report.exit_status}"
+
+
+def could_not_tell(report: Report) -> str:
+    """One line for stderr: what is in the way of an answer, and what to do."""
+    unlike = unlike_output(report)
+    if unlike and unlike.how == "bits":
+        return output(unlike)
+    what = output(unlike) if unlike else "nothing on one side was found on the other"
+    return f"{what}: compare two captures of the same computation"
+
+
+def rounds_nothing(report: Report) -> bool:
+    """True if neither side rounds any value: both compute in float32 throughout, or only move data."""
+    rounded = report.rounded
+    return rounded is not None and not (rounded.inference or rounded.training)
+
+
+def output(entry: Output, *, moved: bool = False) -> str:
+    """In which way one output is not the same on both sides. A rounding that moved may change a choice, and with it the
+    numbers behind it."""
+    if entry.inference is None or entry.training is None:
+        side, number = ("training", entry.training) if entry.inference is None else ("inference", entry.inference)
+        return f"output {number} of {side} has no counterpart"
+    name = f"output {entry.training}" + ("" if entry.inference == entry.training else f" (inference: {entry.inference})")
+    count = f"{entry.differing} of {plural(entry.elements, 'element')}"
+    if entry.how == "shape":
+        return f"{name} has another shape on each side: inference {_shape(entry, 'inference')}, training {_shape(entry, 'training')}"
+    if entry.how == "order":
+        return f"{name} holds the same numbers in another order on each side ({count} differ)"
+    if entry.how == "opaque":
+        return f"{name} lies behind an op that cannot be read, and was compared by its size only"
+    if entry.how == "bits":
+        return f"bits of {name} differ in {count} for no reason that was found"
+    what = "is another computation" if not moved else "holds other numbers"
+    return f"{name} {what} on each side ({count} differ before any rounding)"
+
+
+def _shape(entry: Output, side: str) -> str:
+    return "[" + ", ".join(map(str, entry.shape.get(side, []))) + "]"
+
+
+def outputs(report: Report) -> list[str]:
+    """What a reader must know of the outputs: those that are not one computation. Empty when all are well, or when the
+    verdict says it already."""
+    entry = unlike_output(report)
+    if entry is None or report.verdict == "could not tell":
+        return []
+    choice = ": another choice (top-k, argmax), or another computation" if entry.how == "numbers" else ""
+    return [output(entry, moved=True) + choice]
 
 
 def repeats(region: Region) -> str:

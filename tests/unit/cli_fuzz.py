@@ -6,6 +6,7 @@ the capture is executed; no traceback; seconds at most.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import random
@@ -165,6 +166,7 @@ def fuzz(seed: int, count: int, folder: Path) -> int:
         assert run(["compare", str(path), partners[data]])[0] == 0, run(["compare", str(path), partners[data], "--debug"])
         assert run(["show", str(path)])[0] == 0
     assert run(["compare", partners[models[1]], partners[models[0]], "--format", "json"])[0] == 1
+    codecs.lookup("ascii")  # what typer.echo asks for when it first says why a comparison ended with status 2
     sys.addaudithook(audit)
     rng, found, slowest, internal = random.Random(seed), Counter(), (0.0, ""), Counter()
     for i in range(count):
