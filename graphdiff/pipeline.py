@@ -46,7 +46,13 @@ def compare(inference: str, training: str, *, inputs: str | None = None, seed: i
 
     Raises GraphdiffError if an operand cannot be captured or read, or the two cannot be compared.
     """
+    from graphdiff.capture.inductor.targets import check_target
+    from graphdiff.paths import check_operand
+
     options = options or CompareOptions()
+    check_target(options.target)
+    for spec in (inference, training):  # before an engine starts: a wrong name must not cost two minutes
+        check_operand(spec, inputs)
     one = operand(inference, inputs, seed, options, progress)
     two = operand(training, inputs, seed, options, progress)
     report = compare_captures(one, two, progress=progress, names=(inference, training))
@@ -104,12 +110,11 @@ def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, p
     """One side, from wherever it is."""
     import tempfile
 
+    from graphdiff.paths import kind_of
     from graphdiff.store import read_capture
 
-    kind, colon, name = spec.partition(":")
-    if kind in ("vllm", "transformers") and colon and not name:
-        raise GraphdiffError(f"{spec} names no model", fix=f"write {kind}:MODEL, for example {kind}:qwen3-tiny")
-    if kind in ("vllm", "transformers") and name:
+    kind, name = kind_of(spec), spec.partition(":")[2]
+    if kind in ("vllm", "transformers"):
         with tempfile.TemporaryDirectory(prefix="graphdiff-") as folder:
             file = Path(folder) / f"{kind}.capture"
             if kind == "vllm":
@@ -119,11 +124,7 @@ def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, p
                 capture_transformers(name, file, layers=options.layers, seed=seed, tokens=options.bucket or options.tokens, attn=options.attn,
                                      autocast=options.autocast, progress=progress)
             return read_capture(file)
-    if ".py:" in spec:
-        if inputs is None:
-            raise GraphdiffError(f"{spec} needs inputs", fix="give --inputs FILE.py:FN, a function of the seed that returns the arguments")
-        return function_capture(spec, inputs, seed, progress=progress)
-    return read_capture(Path(spec))
+    return read_capture(Path(spec)) if kind == "file" else function_capture(spec, inputs or "", seed, progress=progress)
 
 
 # ---- captures
@@ -140,17 +141,19 @@ def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", mode: str
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.vllm.run import check_mode, write_engine_capture
     from graphdiff.capture.vllm.versions import installed_version
+    from graphdiff.paths import checkpoint_files, file_behind
     from graphdiff.store import check_output
 
-    check_output(output)
+    check_output(output, checkpoint_files(model))
     check_mode(target, mode, bucket, graph_partition=graph_partition, inductor=bool(inductor))
     installed_version()
     options = options_from(inductor, ENGINE)
     reference = resolve_model(model, layers=layers, seed=seed)
-    write_engine_capture(reference, Path(output), in_process=in_process, target=target, mode=mode, combo_kernels=combo_kernels, progress=progress,
-                         graph_partition=graph_partition, inductor=options, compile_sizes=() if bucket is None else (bucket,),
-                         options={"tokens": bucket or tokens, "bucket": bucket or "dynamic", "keep_weights": keep_weights, "config": reference.config,
-                                  "layers": reference.layers, "synthetic": reference.synthetic})
+    with file_behind(output, "the capture") as file:
+        write_engine_capture(reference, file, in_process=in_process, target=target, mode=mode, combo_kernels=combo_kernels, progress=progress,
+                             graph_partition=graph_partition, inductor=options, compile_sizes=() if bucket is None else (bucket,),
+                             options={"tokens": bucket or tokens, "bucket": bucket or "dynamic", "keep_weights": keep_weights, "config": reference.config,
+                                      "layers": reference.layers, "synthetic": reference.synthetic})
 
 
 def program_from_engine(raw: Any, request: Any) -> None:
@@ -192,14 +195,17 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
     """
     from graphdiff.capture.header import training_header
     from graphdiff.capture.inductor.options import options_for
+    from graphdiff.capture.inductor.targets import check_target
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.probe_tokens import probe_tokens
     from graphdiff.capture.transformers import record_training
     from graphdiff.capture.transformers_compiled import check_backward, record_compiled_training
     from graphdiff.capture.transformers_cuda import record_cuda_training
+    from graphdiff.paths import checkpoint_files
     from graphdiff.store import check_output
 
-    check_output(output)
+    check_output(output, checkpoint_files(model))
+    check_target(target)
     check_backward(backward, compile, target)
     options = options_for(compile, inductor)
     attn = attn or ("eager" if compile and target != "native" else "sdpa")
@@ -228,9 +234,12 @@ def capture_function(spec: str, inputs: str, output: Path, *, compile: bool = Fa
 
     inductor: options of Inductor, NAME=VALUE.
     """
+    from graphdiff.capture.inductor.targets import check_target
+    from graphdiff.paths import python_file
     from graphdiff.store import check_output, write_capture
 
-    check_output(output)
+    check_output(output, [*python_file(spec), *python_file(inputs)])
+    check_target(target)
     if (training or backward) and not compile:
         raise GraphdiffError("--training and --backward are about compiled code", fix="add --compile; eager training is the same forward without it")
     write_capture(Path(output), function_capture(spec, inputs, seed, compile=compile, target=target, training=training, backward=backward,
@@ -245,7 +254,7 @@ def capture_dumps(folder: Path, output: Path, *, graph: int | None = None, token
     """
     from graphdiff.store import check_output, write_capture
 
-    check_output(output)
+    check_output(output, [folder])
     write_capture(Path(output), dumps_capture(folder, graph=graph, tokens=tokens, seed=seed, any_torch=any_torch, progress=progress))
 
 

@@ -25,6 +25,7 @@ def add_to(app: typer.Typer) -> None:
 
 @commands.command()
 def vllm(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(metavar="MODEL", help="A checkpoint directory, a config.json, or a name such as qwen3-tiny."),
@@ -49,6 +50,12 @@ def vllm(
     Takes a minute or two and about 2 GB for a tiny model; needs the extra 'vllm'. Exit status: 0 recorded, 2 could not
     run or nothing was compiled.
     """
+    from graphdiff.cli.effect import refuse_without_effect
+
+    native = "is for the engine's CUDA code, and the target is native" if target == "native" else ""
+    bucketed = "has no effect with --bucket: the probe has as many tokens" if bucket else ""
+    refuse_without_effect(context, {"tokens": bucketed, "combo_kernels": native})
+
     from graphdiff import pipeline
     from graphdiff.cli.progress import progress
     from graphdiff.cli.streams import stdout_for_answer
@@ -75,6 +82,7 @@ def vllm(
 
 @commands.command()
 def transformers(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(metavar="MODEL", help="A checkpoint directory, a config.json, or a name such as qwen3-tiny."),
@@ -100,7 +108,7 @@ def transformers(
     target: Annotated[
         str,
         typer.Option(
-            metavar="TARGET", help="With --compile: native (this machine) or cuda:90 (no GPU needed)."
+            metavar="TARGET", help="With --compile: native (this machine), or cuda:80, cuda:90, cuda:100 (no GPU needed)."
         ),
     ] = "native",
     inductor: Inductor = None,
@@ -110,6 +118,10 @@ def transformers(
 
     Seconds for a tiny model; needs the extra 'transformers'. Exit status: 0 recorded, 2 could not run.
     """
+    from graphdiff.cli.effect import refuse_without_effect
+
+    refuse_without_effect(context, {"target": "" if compile else "is for compiled code, and this is eager (--compile)"})
+
     from graphdiff import pipeline
     from graphdiff.cli.progress import progress
     from graphdiff.cli.streams import stdout_for_answer
@@ -136,6 +148,7 @@ def transformers(
 
 @commands.command()
 def function(
+    context: typer.Context,
     spec: Annotated[str, typer.Argument(metavar="FILE.py:FN", help="The function: torch tensors in, tensors out.")],
     inputs: Annotated[str, typer.Option(metavar="FILE.py:FN", help="FN(seed) returns its arguments.")],
     output: CaptureFile,
@@ -154,6 +167,10 @@ def function(
 
     Needs the extra 'torch'; --compile needs 'vllm' too, for its Triton. Exit status: 0 recorded, 2 could not run.
     """
+    from graphdiff.cli.effect import refuse_without_effect
+
+    refuse_without_effect(context, {"target": "" if compile else "is for compiled code, and this is eager (--compile)"})
+
     from graphdiff import pipeline
     from graphdiff.cli.progress import progress
     from graphdiff.cli.streams import stdout_for_answer
