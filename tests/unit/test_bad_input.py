@@ -341,3 +341,25 @@ def test_interrupting_leaves_one_line_and_no_file(command, tmp_path):
     out, err = run.communicate(timeout=30)
     assert (run.returncode, out, err) == (130, "", "graphdiff: interrupted\n")
     assert [p for p in tmp_path.rglob("*") if p.is_file() and p.name not in ("slow.py", "started") and p.suffix != ".pyc"] == []
+
+
+def test_interrupting_the_compiler_stops_its_processes():
+    pytest.importorskip("triton")
+    capture = ROOT / "fixtures" / "cuda-90" / "qwen3-8b-base" / "vllm.capture"
+    run = subprocess.Popen([sys.executable, "-m", "graphdiff", "show", str(capture), "--ptx"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True)
+
+    def children() -> list[str]:
+        return [pid for file in Path(f"/proc/{run.pid}/task").glob("*/children") for pid in file.read_text().split()]
+
+    for _ in range(300):
+        if seen := children():
+            break
+        time.sleep(0.1)
+    time.sleep(1)
+    start = time.monotonic()
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out, err) == (130, "", "graphdiff: interrupted\n")
+    assert seen and time.monotonic() - start < 10
+    assert not [pid for pid in seen if Path(f"/proc/{pid}").exists()]
