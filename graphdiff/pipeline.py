@@ -323,10 +323,11 @@ def patch(inference: Path, training: Path, output: Path, *, report: Path | None 
 
     `report` is the comparison of the two captures, if it was kept; else they are compared. Raises GraphdiffError.
     """
-    from graphdiff.patch import kernels_for, ops_of, plan_patch, write_package
+    from graphdiff.patch import check_folder, kernels_for, ops_of, plan_patch, write_package
     from graphdiff.patch.given import digest, given_report
     from graphdiff.store import read_capture
 
+    check_folder(output)
     one, two = read_capture(Path(inference)), read_capture(Path(training))
     if report is None:
         found = compare_captures(one, two, progress=progress, names=(str(inference), str(training)))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from graphdiff.cli.compare import Attention, Autocast
-from graphdiff.cli.options import Bucket, CaptureFile, EngineMode, GraphPartition, Inductor, KeepWeights, Layers, Mode, Seed, Target, Tokens
+from graphdiff.cli.options import Bucket, CaptureFile, EngineMode, GraphPartition, Inductor, KeepWeights, Layers, Mode, Seed, Target, Tokens, examples
 
 commands = typer.Typer(
     no_args_is_help=False,
@@ -20,10 +20,16 @@ commands = typer.Typer(
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    app.add_typer(commands, name="capture")
+    app.add_typer(commands, name="capture", short_help="Record one side as a file.")
 
 
-@commands.command()
+@commands.command(
+    epilog=examples(
+        "graphdiff capture vllm qwen3-tiny -o engine.cap",
+        "graphdiff capture vllm ./checkpoint --bucket 1 -o decode.cap",
+        "graphdiff capture vllm qwen3-tiny --target native -o cpu.cap",
+    )
+)
 def vllm(
     context: typer.Context,
     model: Annotated[
@@ -80,7 +86,13 @@ def vllm(
     typer.echo(f"wrote {output}")
 
 
-@commands.command()
+@commands.command(
+    epilog=examples(
+        "graphdiff capture transformers qwen3-tiny -o trainer.cap",
+        "graphdiff capture transformers ./checkpoint --autocast bfloat16 -o trainer.cap",
+        "graphdiff capture transformers qwen3-tiny --compile --target cuda:90 -o compiled.cap",
+    )
+)
 def transformers(
     context: typer.Context,
     model: Annotated[
@@ -146,7 +158,12 @@ def transformers(
     typer.echo(f"wrote {output}")
 
 
-@commands.command()
+@commands.command(
+    epilog=examples(
+        "graphdiff capture function mine.py:norm --inputs mine.py:inputs -o norm.cap",
+        "graphdiff capture function mine.py:norm --inputs mine.py:inputs --compile -o fused.cap",
+    )
+)
 def function(
     context: typer.Context,
     spec: Annotated[str, typer.Argument(metavar="FILE.py:FN", help="The function: torch tensors in, tensors out.")],
@@ -191,7 +208,13 @@ def function(
     typer.echo(f"wrote {output}")
 
 
-@commands.command()
+@commands.command(
+    short_help="Record one graph of what another machine dumped.",
+    epilog=examples(
+        "TORCH_TRACE=traces python train.py && graphdiff capture dumps traces -o step.cap",
+        "graphdiff capture dumps traces --graph 2 -o step.cap",
+    )
+)
 def dumps(
     folder: Annotated[
         Path,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from graphdiff.cli.options import Bucket, EngineMode, Layers, Mode, Ptx, Seed, Target, Tokens
+from graphdiff.cli.options import Bucket, EngineMode, Layers, Mode, Ptx, Seed, Target, Tokens, examples
 
 
 class FailOn(StrEnum):
@@ -34,7 +34,15 @@ class Autocast(StrEnum):
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command()(compare)
+    app.command(
+        epilog=examples(
+            "graphdiff compare vllm:qwen3-tiny transformers:qwen3-tiny",
+            "graphdiff compare engine.cap trainer.cap -o report.json",
+            "graphdiff compare engine.cap trainer.cap --format terminal,json,html -o out",
+            "graphdiff compare engine.cap trainer.cap --fail-on unmatched",
+            "graphdiff compare mine.py:fused theirs.py:eager --inputs mine.py:inputs",
+        )
+    )(compare)
 
 
 def compare(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from graphdiff import __version__
 from graphdiff.cli import capture, compare, patch, rules, show, verify
@@ -38,6 +39,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+# An argument's metavar says what it is; typer adds Python's type (`<list[Path]>`) to it.
+typer.core.TyperArgument.display_type_rich = lambda self, ctx: None
+
 compare.add_to(app)
 show.add_to(app)
 capture.add_to(app)

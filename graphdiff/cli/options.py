@@ -7,6 +7,13 @@ from typing import Annotated
 
 import typer
 
+
+
+def examples(*lines: str) -> str:
+    """An epilog that keeps its lines."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 Layers = Annotated[
     int | None,
     typer.Option(

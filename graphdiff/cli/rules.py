@@ -18,7 +18,7 @@ commands = typer.Typer(
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    app.add_typer(commands, name="rules")
+    app.add_typer(commands, name="rules", short_help="List, show and check the rules.")
 
 
 @commands.command("list")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from graphdiff.cli.compare import Attention
-from graphdiff.cli.options import Layers, Seed
+from graphdiff.cli.options import Layers, Seed, examples
 from graphdiff.errors import GraphdiffError
 
 
@@ -23,7 +23,13 @@ class VerifyFormat(StrEnum):
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command()(verify)
+    app.command(
+        short_help="Prove a patch: apply it, capture again, compare again.",
+        epilog=examples(
+            "graphdiff verify qwen3_rounding --model qwen3-tiny",
+            "graphdiff verify qwen3_rounding --model ./checkpoint --inference engine.cap -o proof.json",
+        ),
+    )(verify)
 
 
 def verify(
