@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from graphdiff.store import ModelInfo
+from graphdiff.store import CaptureInfo
 
 SHOWN = 4
 
 
-def model_difference(one: ModelInfo, two: ModelInfo) -> tuple[str, str]:
-    """(what differs, what to do) for two models with different fingerprints."""
+def model_difference(inference: CaptureInfo, training: CaptureInfo) -> tuple[str, str]:
+    """(what differs, what to do) for captures of models with different fingerprints."""
+    one, two = inference.model, training.model
     if one.name != two.name:
         return f"{one.name} and {two.name}", "capture both sides from the same checkpoint (same name, layers and seed for synthetic ones)"
     if one.layers != two.layers:
@@ -18,6 +19,8 @@ def model_difference(one: ModelInfo, two: ModelInfo) -> tuple[str, str]:
         more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
         shown = ", ".join(f"{k} {_short(one.config.get(k))} and {_short(two.config.get(k))}" for k in keys[:SHOWN])
         return f"{one.name}: {shown}{more}", "capture both sides from the same config"
+    if inference.probe.seed != training.probe.seed:
+        return f"{one.name} with --seed {inference.probe.seed} and {training.probe.seed}", "capture both sides with the same --seed"
     return (f"{one.name} with the same config and other weights",
             "capture both sides with the same --seed (made-up weights), or from the same checkpoint")
 

@@ -42,7 +42,7 @@ def check_comparable(inference: Capture, training: Capture) -> None:
                                  where=f"{one.probe.seed} and {two.probe.seed}", fix="capture both with the same --seed")
         return
     if one.model.fingerprint != two.model.fingerprint:
-        where, fix = model_difference(one.model, two.model)
+        where, fix = model_difference(one, two)
         raise GraphdiffError("the captures are of different models or weights", where=where, fix=fix)
     if (one.probe.tokens, one.probe.positions) != (two.probe.tokens, two.probe.positions):
         raise GraphdiffError("the captures were probed with different tokens",
