@@ -44,8 +44,11 @@ def show(
 def check(format: Format = ListingFormat.terminal) -> None:
     """Check every rule against its own examples. Exit status: 0 all hold, 1 some do not."""
     from graphdiff import pipeline
+    from graphdiff.cli.progress import progress
+    from graphdiff.cli.streams import stdout_for_answer
 
-    problems = list(pipeline.rules_check())
+    with stdout_for_answer(), progress("checking the rules") as say:
+        problems = list(pipeline.rules_check(say))
     if problems or format is ListingFormat.json:
         print_listing({"problems": problems}, format)
     else:

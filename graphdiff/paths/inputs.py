@@ -35,6 +35,10 @@ def check_operand(spec: str, inputs: str | None = None) -> None:
         raise GraphdiffError(f"{spec} names no model", fix=f"write {kind}:MODEL, for example {kind}:qwen3-tiny")
     if kind_of(spec) == "function" and not inputs:
         raise GraphdiffError(f"{spec} needs inputs", fix="give --inputs FILE.py:FN, a function of the seed that returns the arguments")
+    if kind_of(spec) == "function":
+        for file in (*python_file(spec), *python_file(inputs)):
+            if not os.path.isfile(file):
+                raise GraphdiffError(f"no such file: {file}", fix="check the path")
     if kind_of(spec) != "file" or (os.path.exists(spec) and not os.path.isdir(spec)):
         return
     known = ", ".join(f"{engine}:MODEL" for engine in ENGINES)

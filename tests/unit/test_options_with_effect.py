@@ -89,13 +89,14 @@ def test_help_and_documents_name_the_targets_there_are(capsys):
     ("gone.cap", ("no such capture file (gone.cap)", "check the path, or make it")),
     ("checkpoint", ("a folder is not a capture", "vllm:checkpoint or transformers:checkpoint")),
     ("", ("no such capture file",)),
+    ("gone.py:f", ("no such file: gone.py",)),
 ])
 def test_an_operand_that_is_nothing_is_said_before_an_engine_starts(operand, says, good, tmp_path, monkeypatch, fails):  # noqa: F811
     monkeypatch.chdir(tmp_path)
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "config.json").write_text("{}")
     for other in (good, "vllm:qwen3-tiny"):
-        fails("compare", other, operand, says=says)
+        fails("compare", other, operand, *(["--inputs", "gone.py:i"] if "py:" in operand else []), says=says)
 
 
 def test_a_file_with_a_colon_in_its_name_is_a_file(good, tmp_path, monkeypatch, capsys):  # noqa: F811
