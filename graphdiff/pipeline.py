@@ -5,22 +5,21 @@ Every command of the command line is one function here; what each step does live
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphdiff.errors import GraphdiffError
+from graphdiff.record import Say, dumps_capture, function_capture, program_from_engine, quiet, write_probed
 
 if TYPE_CHECKING:
     from graphdiff.report.model import MachineKernel, Report
     from graphdiff.store import Capture
 
-Say = Callable[[str], None]
-
-
-def _quiet(_: str) -> None:
-    pass
+__all__ = ["CompareOptions", "capture_dumps", "capture_function", "capture_transformers", "capture_vllm", "compare", "compare_captures",
+           "dumps_capture", "function_capture", "hardware", "operand", "patch", "program_from_engine", "rules_check", "rules_list", "rules_show",
+           "show", "verify"]
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,18 @@ class CompareOptions:
 
 # ---- the main job
 def compare(inference: str, training: str, *, inputs: str | None = None, seed: int = 0,
-            options: CompareOptions | None = None, progress: Say = _quiet) -> Report:
+            options: CompareOptions | None = None, progress: Say = quiet) -> Report:
     """Compare two operands (capture file, vllm:MODEL, transformers:MODEL, FILE.py:FN) and report.
 
     Raises GraphdiffError if an operand cannot be captured or read, or the two cannot be compared.
     """
+    from graphdiff.capture.inductor.targets import check_target
+    from graphdiff.paths import check_operand
+
     options = options or CompareOptions()
+    check_target(options.target)
+    for spec in (inference, training):  # before an engine starts: a wrong name must not cost two minutes
+        check_operand(spec, inputs)
     one = operand(inference, inputs, seed, options, progress)
     two = operand(training, inputs, seed, options, progress)
     report = compare_captures(one, two, progress=progress, names=(inference, training))
@@ -55,7 +60,7 @@ def compare(inference: str, training: str, *, inputs: str | None = None, seed: i
     return report
 
 
-def hardware(capture: Capture, progress: Say = _quiet) -> list[MachineKernel]:
+def hardware(capture: Capture, progress: Say = quiet) -> list[MachineKernel]:
     """The capture's Triton kernels compiled with no GPU, and its program held against their machine code.
 
     Only kernels that pass a strict grammar are compiled, in a child process. Raises GraphdiffError without Triton, or
@@ -67,7 +72,7 @@ def hardware(capture: Capture, progress: Say = _quiet) -> list[MachineKernel]:
     return check_capture(capture, progress)
 
 
-def compare_captures(inference: Capture, training: Capture, *, progress: Say = _quiet, names: tuple[str, str] = ("", "")) -> Report:
+def compare_captures(inference: Capture, training: Capture, *, progress: Say = quiet, names: tuple[str, str] = ("", "")) -> Report:
     """Data against data: no torch, no engine, no weights."""
     import numpy as np
 
@@ -100,16 +105,15 @@ def _compared(inference: Capture, training: Capture, progress: Say, names: tuple
     return conclude(report) or report
 
 
-def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, progress: Say = _quiet) -> Capture:
+def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, progress: Say = quiet) -> Capture:
     """One side, from wherever it is."""
     import tempfile
 
+    from graphdiff.paths import kind_of
     from graphdiff.store import read_capture
 
-    kind, colon, name = spec.partition(":")
-    if kind in ("vllm", "transformers") and colon and not name:
-        raise GraphdiffError(f"{spec} names no model", fix=f"write {kind}:MODEL, for example {kind}:qwen3-tiny")
-    if kind in ("vllm", "transformers") and name:
+    kind, name = kind_of(spec), spec.partition(":")[2]
+    if kind in ("vllm", "transformers"):
         with tempfile.TemporaryDirectory(prefix="graphdiff-") as folder:
             file = Path(folder) / f"{kind}.capture"
             if kind == "vllm":
@@ -119,17 +123,13 @@ def operand(spec: str, inputs: str | None, seed: int, options: CompareOptions, p
                 capture_transformers(name, file, layers=options.layers, seed=seed, tokens=options.bucket or options.tokens, attn=options.attn,
                                      autocast=options.autocast, progress=progress)
             return read_capture(file)
-    if ".py:" in spec:
-        if inputs is None:
-            raise GraphdiffError(f"{spec} needs inputs", fix="give --inputs FILE.py:FN, a function of the seed that returns the arguments")
-        return function_capture(spec, inputs, seed, progress=progress)
-    return read_capture(Path(spec))
+    return read_capture(Path(spec)) if kind == "file" else function_capture(spec, inputs or "", seed, progress=progress)
 
 
 # ---- captures
 def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", mode: str = "compiled", layers: int | None = None, seed: int = 0, tokens: int = 8,
                  combo_kernels: bool = True, graph_partition: bool = False, inductor: Sequence[str] = (), in_process: bool = False,
-                 keep_weights: bool = False, bucket: int | None = None, progress: Say = _quiet) -> None:
+                 keep_weights: bool = False, bucket: int | None = None, progress: Say = quiet) -> None:
     """Run vLLM and write what it compiled. The capture is written by the process that holds the parameters.
 
     bucket: compile for exactly so many tokens (decode: 1) and record that schedule; the probe has as many tokens.
@@ -140,50 +140,24 @@ def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", mode: str
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.vllm.run import check_mode, write_engine_capture
     from graphdiff.capture.vllm.versions import installed_version
+    from graphdiff.paths import checkpoint_files, file_behind
     from graphdiff.store import check_output
 
-    check_output(output)
+    check_output(output, checkpoint_files(model))
     check_mode(target, mode, bucket, graph_partition=graph_partition, inductor=bool(inductor))
     installed_version()
     options = options_from(inductor, ENGINE)
     reference = resolve_model(model, layers=layers, seed=seed)
-    write_engine_capture(reference, Path(output), in_process=in_process, target=target, mode=mode, combo_kernels=combo_kernels, progress=progress,
-                         graph_partition=graph_partition, inductor=options, compile_sizes=() if bucket is None else (bucket,),
-                         options={"tokens": bucket or tokens, "bucket": bucket or "dynamic", "keep_weights": keep_weights, "config": reference.config,
-                                  "layers": reference.layers, "synthetic": reference.synthetic})
-
-
-def program_from_engine(raw: Any, request: Any) -> None:
-    """In the engine's process: lower, probe, write the capture that `request` names."""
-    from graphdiff.capture.header import engine_header
-    from graphdiff.capture.probe_tokens import probe_tokens
-    from graphdiff.capture.vllm.program import engine_program, piece_in
-
-    tokens, positions = probe_tokens(raw.config, request.options.get("tokens", 8))
-    if raw.target == "native":
-        _write_native(raw, request, tokens, positions)
-        return
-    bucket = request.options.get("bucket", "dynamic")
-    program, bits = engine_program(raw, tokens, positions, bucket)
-    _write(Path(request.output), engine_header(raw, request, tokens, positions), program, bits,
-           keep_weights=bool(request.options.get("keep_weights")),
-           sources={name: piece_in(name, found, bucket).code.text for name, found in raw.pieces.items()})
-
-
-def _write_native(raw: Any, request: Any, tokens: list[int], positions: list[int]) -> None:
-    """The engine as it runs on this machine's CPU."""
-    from graphdiff.capture.header import native_header
-    from graphdiff.capture.vllm.native_program import native_program
-
-    program, bits, notes = native_program(raw, tokens, positions)
-    code = getattr(raw, "code", None)
-    _write(Path(request.output), native_header(raw, request, tokens, positions, notes), program, bits,
-           keep_weights=bool(request.options.get("keep_weights")), sources={"model": code.text} if code else {})
+    with file_behind(output, "the capture") as file:
+        write_engine_capture(reference, file, in_process=in_process, target=target, mode=mode, combo_kernels=combo_kernels, progress=progress,
+                             graph_partition=graph_partition, inductor=options, compile_sizes=() if bucket is None else (bucket,),
+                             options={"tokens": bucket or tokens, "bucket": bucket or "dynamic", "keep_weights": keep_weights, "config": reference.config,
+                                      "layers": reference.layers, "synthetic": reference.synthetic})
 
 
 def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str | None = None,
                          autocast: str | None = None, checkpointing: bool = False, keep_weights: bool = False,
-                         compile: bool = False, backward: bool = False, target: str = "native", inductor: Sequence[str] = (), progress: Say = _quiet) -> None:
+                         compile: bool = False, backward: bool = False, target: str = "native", inductor: Sequence[str] = (), progress: Say = quiet) -> None:
     """Run the training forward of transformers and write what it did.
 
     compile: as torch.compile makes it for `target`, `native` (this machine; `backward`: that too) or `cuda:90` (no GPU
@@ -192,14 +166,17 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
     """
     from graphdiff.capture.header import training_header
     from graphdiff.capture.inductor.options import options_for
+    from graphdiff.capture.inductor.targets import check_target
     from graphdiff.capture.models import resolve_model
     from graphdiff.capture.probe_tokens import probe_tokens
     from graphdiff.capture.transformers import record_training
     from graphdiff.capture.transformers_compiled import check_backward, record_compiled_training
     from graphdiff.capture.transformers_cuda import record_cuda_training
+    from graphdiff.paths import checkpoint_files
     from graphdiff.store import check_output
 
-    check_output(output)
+    check_output(output, checkpoint_files(model))
+    check_target(target)
     check_backward(backward, compile, target)
     options = options_for(compile, inductor)
     attn = attn or ("eager" if compile and target != "native" else "sdpa")
@@ -218,19 +195,22 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
     else:
         recorded = record_training(reference, ids, positions, attn=attn, autocast=autocast, checkpointing=checkpointing)
     progress("probing")
-    _write(Path(output), training_header(reference, recorded, ids, positions), recorded.builder.program, recorded.builder.leaf_bits,
+    write_probed(Path(output), training_header(reference, recorded, ids, positions), recorded.builder.program, recorded.builder.leaf_bits,
            keep_weights=keep_weights, sources=recorded.sources)
 
 
 def capture_function(spec: str, inputs: str, output: Path, *, compile: bool = False, target: str = "cuda:90", seed: int = 0,
-                     training: bool = False, backward: bool = False, inductor: Sequence[str] = (), progress: Say = _quiet) -> None:
+                     training: bool = False, backward: bool = False, inductor: Sequence[str] = (), progress: Say = quiet) -> None:
     """Record any torch callable, eager or as Inductor compiles it (training: with gradients, backward: that too).
 
     inductor: options of Inductor, NAME=VALUE.
     """
+    from graphdiff.capture.inductor.targets import check_target
+    from graphdiff.paths import python_file
     from graphdiff.store import check_output, write_capture
 
-    check_output(output)
+    check_output(output, [*python_file(spec), *python_file(inputs)])
+    check_target(target)
     if (training or backward) and not compile:
         raise GraphdiffError("--training and --backward are about compiled code", fix="add --compile; eager training is the same forward without it")
     write_capture(Path(output), function_capture(spec, inputs, seed, compile=compile, target=target, training=training, backward=backward,
@@ -238,86 +218,28 @@ def capture_function(spec: str, inputs: str, output: Path, *, compile: bool = Fa
 
 
 def capture_dumps(folder: Path, output: Path, *, graph: int | None = None, tokens: int = 8, seed: int = 0, any_torch: bool = False,
-                  progress: Say = _quiet) -> None:
+                  progress: Say = quiet) -> None:
     """Record one graph of what another machine dumped (TORCH_TRACE, TORCH_LOGS, a compile cache), on stand-in inputs.
 
     Nothing of the dump is executed, and torch is not needed. graph: its number from 1, where there are several.
     """
     from graphdiff.store import check_output, write_capture
 
-    check_output(output)
+    check_output(output, [folder])
     write_capture(Path(output), dumps_capture(folder, graph=graph, tokens=tokens, seed=seed, any_torch=any_torch, progress=progress))
 
 
-def dumps_capture(folder: Path, *, graph: int | None = None, tokens: int = 8, seed: int = 0, any_torch: bool = False, progress: Say = _quiet) -> Capture:
-    """As `capture_dumps`, in memory."""
-    import warnings
-
-    import numpy as np
-
-    from graphdiff.capture.dumps import dumps_header, pick, read_dumps, record_dump
-    from graphdiff.probe import probe
-    from graphdiff.store import Capture
-
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # of damaged text, which is refused
-        found = read_dumps(Path(folder), any_torch=any_torch)
-        chosen = pick(found, graph)
-        progress(f"evaluating {chosen.title()}")
-        recorded, integers = record_dump(chosen, tokens=tokens, seed=seed)
-        data = probe(recorded.program, recorded.bits, static_rule=False, pin_anchors=False)
-    recorded.program.data.update(recorded.bits)
-    return Capture(dumps_header(chosen, recorded, tokens, seed, integers, found.missing), recorded.program, data, recorded.sources)
-
-
-def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False, target: str = "cuda:90", training: bool = False,
-                     backward: bool = False, inductor: Sequence[str] = (), progress: Say = _quiet) -> Capture:
-    """A function's capture, in memory. Its inputs are kept, so it can be evaluated again."""
-    from graphdiff.capture.function import load_function
-    from graphdiff.capture.header import function_header, stable_sources
-    from graphdiff.capture.inductor.options import options_for
-    from graphdiff.probe import probe
-    from graphdiff.store import Capture
-
-    options = options_for(compile, inductor)
-    progress(f"recording {spec}")
-    function = load_function(spec, inputs, seed)
-    if compile:
-        from graphdiff.capture.compiled import record_compiled
-
-        recorded = record_compiled(function, target, training=training, backward=backward, config_patches=options)
-    else:
-        from graphdiff.capture.function import record_eager
-
-        recorded = record_eager(function)
-    data = probe(recorded.program, recorded.bits, static_rule=False, pin_anchors=False)
-    recorded.program.data.update(recorded.bits)
-    return Capture(function_header(spec, seed, recorded), recorded.program, data, stable_sources(recorded.sources))
-
-
-def _write(output: Path, header: Any, program: Any, bits: dict, *, keep_weights: bool, sources: dict[str, str]) -> None:
-    from graphdiff.capture.header import stable_sources
-    from graphdiff.probe import probe
-    from graphdiff.program.compact import shrink_leaves
-    from graphdiff.store import Capture, write_capture
-
-    shrink_leaves(program, bits)
-    data = probe(program, bits, static_rule=True, pin_anchors=True)
-    if keep_weights:
-        program.data.update(bits)
-    write_capture(output, Capture(header, program, data, stable_sources(sources)))
-
-
 # ---- the patch and its proof
-def patch(inference: Path, training: Path, output: Path, *, report: Path | None = None, progress: Say = _quiet) -> tuple[Any, list[Path]]:
+def patch(inference: Path, training: Path, output: Path, *, report: Path | None = None, progress: Say = quiet) -> tuple[Any, list[Path]]:
     """Write the package that makes training round where inference rounds. Returns (the plan, the files written).
 
     `report` is the comparison of the two captures, if it was kept; else they are compared. Raises GraphdiffError.
     """
-    from graphdiff.patch import kernels_for, ops_of, plan_patch, write_package
+    from graphdiff.patch import check_folder, kernels_for, ops_of, plan_patch, write_package
     from graphdiff.patch.given import digest, given_report
     from graphdiff.store import read_capture
 
+    check_folder(output)
     one, two = read_capture(Path(inference)), read_capture(Path(training))
     if report is None:
         found = compare_captures(one, two, progress=progress, names=(str(inference), str(training)))
@@ -331,7 +253,7 @@ def patch(inference: Path, training: Path, output: Path, *, report: Path | None 
 
 
 def verify(folder: Path, model: str, *, inference: str | None = None, layers: int | None = None, seed: int = 0, parts: list[str] | None = None,
-           attn: str = "sdpa", progress: Say = _quiet) -> Any:
+           attn: str = "sdpa", progress: Say = quiet) -> Any:
     """Prove a patch on a model: `inference` is the engine's capture, by default made again. Raises GraphdiffError."""
     import tempfile
 
@@ -354,7 +276,7 @@ def verify(folder: Path, model: str, *, inference: str | None = None, layers: in
 
 
 # ---- one capture, and the rules
-def show(path: Path, *, ptx: bool = False, progress: Say = _quiet) -> dict[str, Any]:
+def show(path: Path, *, ptx: bool = False, progress: Say = quiet) -> dict[str, Any]:
     """Kernels, values and roundings of one capture, as plain data; with `ptx` also its kernels against machine code."""
     from graphdiff.findings.listing import listing_of
     from graphdiff.store import read_capture
@@ -382,7 +304,7 @@ def rules_show(name: str) -> dict[str, Any]:
     return rules.rules_show(name)
 
 
-def rules_check(progress: Say = _quiet) -> list[dict[str, Any]]:
+def rules_check(progress: Say = quiet) -> list[dict[str, Any]]:
     """Problems of the rules: an example that does not fire, or fires when it should be silent. Empty: all is well."""
     from graphdiff import rules
 

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "graphdiff"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LONGEST = 400
 
-UP = {("capture/vllm/finish.py", "pipeline")}
+UP = {("capture/vllm/finish.py", "record")}
 """The imports that go up, as the document says."""
 
 HEAVY = {

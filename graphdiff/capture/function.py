@@ -85,6 +85,8 @@ def load_function(spec: str, inputs: str, seed: int) -> Function:
         args = make(seed)
     except (Exception, SystemExit) as error:
         raise GraphdiffError(f"{inputs} raised {type(error).__name__}: {error}", fix="it is called with the seed") from error
+    if isinstance(args, dict):
+        raise GraphdiffError(f"{inputs} returns a dict, and arguments are given by place", fix="return a tuple, in the order of the parameters")
     args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     try:
         names = tuple(inspect.signature(call).parameters)

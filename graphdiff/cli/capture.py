@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from graphdiff.cli.compare import Attention, Autocast
-from graphdiff.cli.options import Bucket, CaptureFile, EngineMode, GraphPartition, Inductor, KeepWeights, Layers, Mode, Seed, Target, Tokens
+from graphdiff.cli.options import Bucket, CaptureFile, EngineMode, GraphPartition, Inductor, KeepWeights, Layers, Mode, Seed, Target, Tokens, examples
 
 commands = typer.Typer(
     no_args_is_help=False,
@@ -20,11 +20,18 @@ commands = typer.Typer(
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    app.add_typer(commands, name="capture")
+    app.add_typer(commands, name="capture", short_help="Record one side as a file.")
 
 
-@commands.command()
+@commands.command(
+    epilog=examples(
+        "graphdiff capture vllm qwen3-tiny -o engine.cap",
+        "graphdiff capture vllm ./checkpoint --bucket 1 -o decode.cap",
+        "graphdiff capture vllm qwen3-tiny --target native -o cpu.cap",
+    )
+)
 def vllm(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(metavar="MODEL", help="A checkpoint directory, a config.json, or a name such as qwen3-tiny."),
@@ -49,6 +56,12 @@ def vllm(
     Takes a minute or two and about 2 GB for a tiny model; needs the extra 'vllm'. Exit status: 0 recorded, 2 could not
     run or nothing was compiled.
     """
+    from graphdiff.cli.effect import refuse_without_effect
+
+    native = "is for the engine's CUDA code, and the target is native" if target == "native" else ""
+    bucketed = "has no effect with --bucket: the probe has as many tokens" if bucket else ""
+    refuse_without_effect(context, {"tokens": bucketed, "combo_kernels": native})
+
     from graphdiff import pipeline
     from graphdiff.cli.progress import progress
     from graphdiff.cli.streams import stdout_for_answer
@@ -73,8 +86,15 @@ def vllm(
     typer.echo(f"wrote {output}")
 
 
-@commands.command()
+@commands.command(
+    epilog=examples(
+        "graphdiff capture transformers qwen3-tiny -o trainer.cap",
+        "graphdiff capture transformers ./checkpoint --autocast bfloat16 -o trainer.cap",
+        "graphdiff capture transformers qwen3-tiny --compile --target cuda:90 -o compiled.cap",
+    )
+)
 def transformers(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(metavar="MODEL", help="A checkpoint directory, a config.json, or a name such as qwen3-tiny."),
@@ -100,7 +120,7 @@ def transformers(
     target: Annotated[
         str,
         typer.Option(
-            metavar="TARGET", help="With --compile: native (this machine) or cuda:90 (no GPU needed)."
+            metavar="TARGET", help="With --compile: native (this machine), or cuda:80, cuda:90, cuda:100 (no GPU needed)."
         ),
     ] = "native",
     inductor: Inductor = None,
@@ -110,6 +130,10 @@ def transformers(
 
     Seconds for a tiny model; needs the extra 'transformers'. Exit status: 0 recorded, 2 could not run.
     """
+    from graphdiff.cli.effect import refuse_without_effect
+
+    refuse_without_effect(context, {"target": "" if compile else "is for compiled code, and this is eager (--compile)"})
+
     from graphdiff import pipeline
     from graphdiff.cli.progress import progress
     from graphdiff.cli.streams import stdout_for_answer
@@ -134,8 +158,14 @@ def transformers(
     typer.echo(f"wrote {output}")
 
 
-@commands.command()
+@commands.command(
+    epilog=examples(
+        "graphdiff capture function mine.py:norm --inputs mine.py:inputs -o norm.cap",
+        "graphdiff capture function mine.py:norm --inputs mine.py:inputs --compile -o fused.cap",
+    )
+)
 def function(
+    context: typer.Context,
     spec: Annotated[str, typer.Argument(metavar="FILE.py:FN", help="The function: torch tensors in, tensors out.")],
     inputs: Annotated[str, typer.Option(metavar="FILE.py:FN", help="FN(seed) returns its arguments.")],
     output: CaptureFile,
@@ -154,6 +184,10 @@ def function(
 
     Needs the extra 'torch'; --compile needs 'vllm' too, for its Triton. Exit status: 0 recorded, 2 could not run.
     """
+    from graphdiff.cli.effect import refuse_without_effect
+
+    refuse_without_effect(context, {"target": "" if compile else "is for compiled code, and this is eager (--compile)"})
+
     from graphdiff import pipeline
     from graphdiff.cli.progress import progress
     from graphdiff.cli.streams import stdout_for_answer
@@ -174,7 +208,13 @@ def function(
     typer.echo(f"wrote {output}")
 
 
-@commands.command()
+@commands.command(
+    short_help="Record one graph of what another machine dumped.",
+    epilog=examples(
+        "TORCH_TRACE=traces python train.py && graphdiff capture dumps traces -o step.cap",
+        "graphdiff capture dumps traces --graph 2 -o step.cap",
+    )
+)
 def dumps(
     folder: Annotated[
         Path,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from graphdiff.cli.options import Bucket, EngineMode, Layers, Mode, Ptx, Seed, Target, Tokens
+from graphdiff.cli.options import Bucket, EngineMode, Layers, Mode, Ptx, Seed, Target, Tokens, examples
 
 
 class FailOn(StrEnum):
@@ -35,10 +34,19 @@ class Autocast(StrEnum):
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command()(compare)
+    app.command(
+        epilog=examples(
+            "graphdiff compare vllm:qwen3-tiny transformers:qwen3-tiny",
+            "graphdiff compare engine.cap trainer.cap -o report.json",
+            "graphdiff compare engine.cap trainer.cap --format terminal,json,html -o out",
+            "graphdiff compare engine.cap trainer.cap --fail-on unmatched",
+            "graphdiff compare mine.py:fused theirs.py:eager --inputs mine.py:inputs",
+        )
+    )(compare)
 
 
 def compare(
+    context: typer.Context,
     inference: Annotated[str, typer.Argument(metavar="INFERENCE", help="What generates.")],
     training: Annotated[str, typer.Argument(metavar="TRAINING", help="What computes the log-probs of the update.")],
     inputs: Annotated[
@@ -58,16 +66,22 @@ def compare(
     ] = None,
     ptx: Ptx = False,
     format: Annotated[
-        str, typer.Option(metavar="LIST", help="One or more of terminal,json,markdown,html, separated by commas.")
-    ] = "terminal",
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="One or more of terminal,json,markdown,html, separated by commas. Default: what the extension of "
+            "--output says (.txt, .json, .md, .html), else terminal.",
+        ),
+    ] = None,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "-o",
             "--output",
             metavar="DIR_OR_FILE",
-            help="Where to write: a directory (needed for several formats; becomes report.txt, report.json, report.md, "
-            "report.html) or, with an extension and one format, a file. Default: print on stdout.",
+            help="Where to write: a file (a name with an extension, one format), or a directory (a name without one, or "
+            "several formats) that gets report.txt, report.json, report.md, report.html. Written files are named on "
+            "stderr; with terminal among the formats that report is printed as well. Default, and -: only print.",
         ),
     ] = None,
     fail_on: Annotated[
@@ -88,14 +102,32 @@ def compare(
 
     Exit status: 0 nothing found, 1 findings (see --fail-on), 2 could not run or nothing matched.
     """
-    from graphdiff.report import conclude, parse_formats, plan, publish
+    from graphdiff.cli.effect import for_operands, refuse_without_effect
+    from graphdiff.paths import kind_of, operand_files, python_file
+    from graphdiff.report import chosen_formats, conclude, plan, publish
 
-    # Before the engine starts: a wrong format or path must not cost two minutes.
-    where = plan(parse_formats(format), output)
+    # Before the engine starts: a wrong option, format or path must not cost two minutes.
+    kinds = kind_of(inference), kind_of(training)
+    engine, trainer = for_operands(kinds, "vllm"), for_operands(kinds, "transformers")
+    models = for_operands(kinds, "vllm", "transformers")
+    without_effect = {
+        "inputs": for_operands(kinds, "function"),
+        "seed": for_operands(kinds, "vllm", "transformers", "function"),
+        "layers": models,
+        "tokens": models or ("has no effect with --bucket: the probe has as many tokens" if bucket else ""),
+        "target": engine,
+        "mode": engine,
+        "bucket": engine,
+        "attn": trainer,
+        "autocast": trainer,
+    }
+    refuse_without_effect(context, without_effect)
+    reads = [*operand_files(inference), *operand_files(training), *python_file(inputs)]
+    where = plan(chosen_formats(format, output), output, reads)
 
     from graphdiff import pipeline
     from graphdiff.cli.progress import progress
-    from graphdiff.cli.streams import stdout_for_answer
+    from graphdiff.cli.streams import say_written, stdout_for_answer
 
     options = pipeline.CompareOptions(
         target=target,
@@ -111,7 +143,7 @@ def compare(
     with stdout_for_answer(), progress("comparing") as say:
         report = pipeline.compare(inference, training, inputs=inputs, seed=seed, options=options, progress=say)
     conclude(report, fail_on.value)
-    publish(report, where)
+    say_written(publish(report, where))
     if report.exit_status == 2:
         from graphdiff.report.words import could_not_tell
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from graphdiff import __version__
 from graphdiff.cli import capture, compare, patch, rules, show, verify
 from graphdiff.errors import GraphdiffError
 
 COULD_NOT_RUN, INTERRUPTED = 2, 130
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a full or broken disk says."""
 
 EXTRA_OF = {
     "vllm": "vllm",
@@ -33,6 +39,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+# An argument's metavar says what it is; typer adds Python's type (`<list[Path]>`) to it.
+typer.core.TyperArgument.display_type_rich = lambda self, ctx: None
+
 compare.add_to(app)
 show.add_to(app)
 capture.add_to(app)
@@ -78,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit) as error:
         if isinstance(error, BrokenPipeError) or isinstance(error, SystemExit) and isinstance(error.__context__, OSError):
             # The reader of our output has gone away (typer exits by itself then): nobody to tell, and nothing failed.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _lose_stdout()
             return 0
         if debug:
             import traceback
@@ -95,17 +104,33 @@ def _explain(error: BaseException) -> None:
     """One line on what went wrong; for usage errors the one that the command line library knows to say."""
     usage_error = typer.BadParameter.__mro__[1]  # typer does not export it
     if isinstance(error, usage_error):
-        error.show()
+        _say(_usage(error))
     elif isinstance(error, GraphdiffError):
         _say(str(error))
     elif isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
         _say(f"{error.name} is not installed: pip install 'graphdiff-rl[{EXTRA_OF[error.name]}]', or compare captures")
+    elif isinstance(error, OSError) and error.errno in NO_ROOM:
+        _lose_stdout()
+        _say(f"cannot write: {error.strerror} ({error.filename or 'stdout'}): check where it goes and the free space")
     elif isinstance(error, MemoryError):
         _say("out of memory: compare fewer layers or tokens (--layers, --tokens), or run with --debug")
     else:
         detail = " ".join(str(error).split())[:300]
         named = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
         _say(f"internal error: {named}: run with --debug for the traceback")
+
+
+def _usage(error: Any) -> str:
+    """One line of what the library says in several."""
+    said = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+    command = error.ctx.command_path if error.ctx else "graphdiff"
+    return f"{said[:1].lower()}{said[1:]}: see {command} --help"
+
+
+def _lose_stdout() -> None:
+    """Python flushes stdout once more at exit; there it must find somewhere to write."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _say(message: str) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+
+def examples(*lines: str) -> str:
+    """An epilog that keeps its lines."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
 
 Layers = Annotated[
     int | None,
@@ -33,15 +39,23 @@ Target = Annotated[
     str,
     typer.Option(
         metavar="TARGET",
-        help="What inference's kernels are for: cuda:90 (compute capability 9.0, no GPU needed) or native "
-        "(what runs here).",
+        help="What inference's kernels are for: cuda:80, cuda:90 or cuda:100 (compute capability 8.0, 9.0, 10.0; no GPU "
+        "needed), or native (what runs here).",
     ),
 ]
 Mode = Annotated[
     EngineMode,
     typer.Option(help="With --target native: the engine compiled, as it runs by default, or with enforce_eager."),
 ]
-CaptureFile = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The capture file to write.")]
+CaptureFile = Annotated[
+    str,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="The capture file to write. It may replace an older capture, and no other file.",
+    ),
+]
 KeepWeights = Annotated[
     bool,
     typer.Option(

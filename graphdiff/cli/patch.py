@@ -7,12 +7,19 @@ from typing import Annotated
 
 import typer
 
+from graphdiff.cli.options import examples
 from graphdiff.errors import GraphdiffError
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command()(patch)
+    app.command(epilog=EXAMPLES, short_help="Write a package that makes training round where inference rounds.")(patch)
+
+
+EXAMPLES = examples(
+    "graphdiff patch engine.cap trainer.cap -o qwen3_rounding",
+    "graphdiff patch report.json engine.cap trainer.cap -o out/qwen3_rounding",
+)
 
 
 def patch(
@@ -24,9 +31,12 @@ def patch(
         ),
     ],
     output: Annotated[
-        Path,
+        str,
         typer.Option(
-            "-o", "--output", metavar="DIR", help="The package to write; its name is the name that Python imports."
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="The package to write; its name is the name that Python imports. A new or empty folder, or an older patch.",
         ),
     ],
 ) -> None:
@@ -51,7 +61,7 @@ def patch(
         )
     with stdout_for_answer(), progress("reading captures") as say:
         plan, written = pipeline.patch(captures[0], captures[1], output, report=report, progress=say)
-    typer.echo(f"wrote {output} ({len(written)} files)")
+    typer.echo(f"wrote {output} ({len(written)} file{'s' if len(written) != 1 else ''})")
     for part in plan.parts:
         typer.echo(f"  {part.part.name}: {part.part.title}")
     for name, why in plan.absent.items():

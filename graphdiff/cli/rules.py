@@ -18,7 +18,7 @@ commands = typer.Typer(
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    app.add_typer(commands, name="rules")
+    app.add_typer(commands, name="rules", short_help="List, show and check the rules.")
 
 
 @commands.command("list")
@@ -44,8 +44,11 @@ def show(
 def check(format: Format = ListingFormat.terminal) -> None:
     """Check every rule against its own examples. Exit status: 0 all hold, 1 some do not."""
     from graphdiff import pipeline
+    from graphdiff.cli.progress import progress
+    from graphdiff.cli.streams import stdout_for_answer
 
-    problems = list(pipeline.rules_check())
+    with stdout_for_answer(), progress("checking the rules") as say:
+        problems = list(pipeline.rules_check(say))
     if problems or format is ListingFormat.json:
         print_listing({"problems": problems}, format)
     else:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+
+def say_written(files: Iterable[str | os.PathLike[str]]) -> None:
+    """Name the files that were written, on stderr: stdout may be the report. Pipes and devices are not named."""
+    from graphdiff.paths import is_special
+
+    for file in files:
+        if not is_special(file):
+            with contextlib.suppress(OSError, ValueError):
+                print(f"wrote {os.fspath(file)}", file=sys.stderr)
 
 
 @contextlib.contextmanager

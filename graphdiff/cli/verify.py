@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from graphdiff.cli.compare import Attention
-from graphdiff.cli.options import Layers, Seed
+from graphdiff.cli.options import Layers, Seed, examples
 from graphdiff.errors import GraphdiffError
 
 
@@ -22,7 +23,13 @@ class VerifyFormat(StrEnum):
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command()(verify)
+    app.command(
+        short_help="Prove a patch: apply it, capture again, compare again.",
+        epilog=examples(
+            "graphdiff verify qwen3_rounding --model qwen3-tiny",
+            "graphdiff verify qwen3_rounding --model ./checkpoint --inference engine.cap -o proof.json",
+        ),
+    )(verify)
 
 
 def verify(
@@ -44,9 +51,15 @@ def verify(
     layers: Layers = None,
     seed: Seed = 0,
     attn: Annotated[Attention, typer.Option(help="Attention implementation of the trainer.")] = Attention.sdpa,
-    format: Annotated[VerifyFormat, typer.Option(help="How to write the result.")] = VerifyFormat.terminal,
+    format: Annotated[
+        VerifyFormat | None,
+        typer.Option(help="How to write the result. Default: json for an --output FILE.json, else terminal."),
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write it. Default: stdout.")
+        str | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="A file to write instead of printing. Default, and -: stdout."
+        ),
     ] = None,
 ) -> None:
     """Prove a patch: apply it, capture the training forward again, compare with the engine again.
@@ -58,9 +71,22 @@ def verify(
     Without --inference it runs the engine: a minute or two and about 2 GB. Exit status: 0 everything proved or not
     tried (and said so), 1 a check failed, 2 could not run, or the patch refuses this model.
     """
+    from graphdiff.paths import STDOUT, check_output_file, checkpoint_files, refuse_inputs
+    from graphdiff.report import check_extension, chosen_formats, print_text, write_file
+
+    chosen = format.value if format else chosen_formats(None, output)[0]
+    if chosen not in list(VerifyFormat):
+        raise GraphdiffError(f"verify writes no {chosen}", where=output or "", fix="name a .txt or .json file as --output")
+    output = None if output == STDOUT else output
+    if output is not None:  # before the engine starts: a wrong path must not cost two minutes
+        check_output_file(output, "the result")
+        check_extension(chosen, output)
+        patch_files = [str(file) for pattern in ("*", "kernels/*") for file in folder.glob(pattern)]
+        refuse_inputs(output, [*patch_files, *checkpoint_files(model), *([inference] if inference else [])])
+
     from graphdiff import pipeline
     from graphdiff.cli.progress import progress
-    from graphdiff.cli.streams import stdout_for_answer
+    from graphdiff.cli.streams import say_written, stdout_for_answer
     from graphdiff.verify.model import as_json, as_text
 
     with stdout_for_answer(), progress("verifying") as say:
@@ -74,12 +100,10 @@ def verify(
             attn=attn.value,
             progress=say,
         )
-    text = as_json(found).decode() if format is VerifyFormat.json else as_text(found)
+    text = as_json(found).decode() if chosen == "json" else as_text(found)
     if output is None:
-        typer.echo(text, nl=False)
+        print_text(text, sys.stdout)
     else:
-        try:
-            output.write_text(text, "utf-8")
-        except OSError as error:
-            raise GraphdiffError(f"cannot write: {error.strerror}", where=str(output)) from error
+        write_file(Path(output), text)
+        say_written([output])
     raise typer.Exit(found.exit_status)

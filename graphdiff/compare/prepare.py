@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from graphdiff.compare.differences import model_difference
 from graphdiff.compare.leaves import find_rounded_leaves
 from graphdiff.compare.side import Side
 from graphdiff.errors import GraphdiffError
@@ -21,13 +22,15 @@ have a third of it; a file of a kilobyte can claim any number."""
 WITH_INPUTS = frozenset({"function", "dumps"})
 """Kinds of captures that hold the numbers of all their inputs."""
 
+NOUNS = {"function": "a function", "dumps": "a dumped graph", "vllm": "a vLLM model", "transformers": "a transformers model"}
+
 
 def check_comparable(inference: Capture, training: Capture) -> None:
     """Raises GraphdiffError for captures of different models, probes, or kinds that share nothing."""
     one, two = inference.header, training.header
     functions = [h.kind in WITH_INPUTS for h in (one, two)]
     if any(functions) and not all(functions):
-        raise GraphdiffError(f"a capture of a {one.kind} and one of a {two.kind} share no probe",
+        raise GraphdiffError(f"a capture of {NOUNS[one.kind]} and one of {NOUNS[two.kind]} share no probe",
                              fix="compare a function or a dumped graph with another, a model with a model")
     for name, header, capture in (("inference", one, inference), ("training", two, training)):
         if capture.probe is None:
@@ -39,8 +42,8 @@ def check_comparable(inference: Capture, training: Capture) -> None:
                                  where=f"{one.probe.seed} and {two.probe.seed}", fix="capture both with the same --seed")
         return
     if one.model.fingerprint != two.model.fingerprint:
-        raise GraphdiffError("the captures are of different models or weights", where=f"{one.model.name} and {two.model.name}",
-                             fix="capture both sides from the same checkpoint (same name, layers and seed for synthetic ones)")
+        where, fix = model_difference(one, two)
+        raise GraphdiffError("the captures are of different models or weights", where=where, fix=fix)
     if (one.probe.tokens, one.probe.positions) != (two.probe.tokens, two.probe.positions):
         raise GraphdiffError("the captures were probed with different tokens",
                              where=f"{len(one.probe.tokens)} and {len(two.probe.tokens)} tokens", fix="capture both sides with the same --tokens")

@@ -8,13 +8,14 @@ together. What is missing was deleted by contraction; leaving out one rounding m
 from __future__ import annotations
 
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from graphdiff.errors import GraphdiffError
-from graphdiff.hardware.compile import ASSEMBLERS, Made, compiled
+from graphdiff.hardware.compile import ASSEMBLERS, Made, compiled, stop_running
 from graphdiff.hardware.grammar import Refused
 from graphdiff.hardware.kernel import Kernel, Place, groups, job, places, read_kernel
 from graphdiff.hardware.machine import ptx_rounds, resources, sass_fused, sass_rounds
@@ -55,9 +56,16 @@ def check_capture(capture: Capture, progress: Callable[[str], None] = lambda lin
     wanted = list(found.values())
     with ThreadPoolExecutor(AT_ONCE) as pool:
         done = [pool.submit(check_kernel, kernel, one, said, capability) for kernel, one, said in wanted]
-        for n, answer in enumerate(done):
-            answer.result()
-            progress(f"compiling kernels for {target}: {n + 1} of {len(wanted)}")
+        try:
+            for n, answer in enumerate(done):
+                answer.result()
+                progress(f"compiling kernels for {target}: {n + 1} of {len(wanted)}")
+        except BaseException:  # Ctrl-C: none of the others is waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(answer.done() for answer in done):
+                stop_running()
+                time.sleep(0.02)
+            raise
     return made
 
 

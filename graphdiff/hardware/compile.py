@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,21 +55,49 @@ class Made(msgspec.Struct, kw_only=True):
 
 def compiled(jobs: Sequence[Job], capability: int, *, seconds: float = SECONDS) -> list[Made]:
     """One child for all jobs; what it could not do is the `error` of each."""
-    with tempfile.TemporaryDirectory(prefix="graphdiff-ptx-") as work:
+    with tempfile.TemporaryDirectory(prefix="graphdiff-ptx-", ignore_cleanup_errors=True) as work:
         folder = Path(work)
         (folder / "jobs.json").write_bytes(msgspec.json.encode(list(jobs)))
         environment = {k: os.environ[k] for k in KEPT if k in os.environ}
         environment |= {"TRITON_CACHE_DIR": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-P", "-c", "from graphdiff.hardware.compile import main; main()", work, str(capability)]
-        try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=seconds, cwd=work)
-        except subprocess.TimeoutExpired:
+        done = _run(command, environment, work, seconds)
+        if done is None:
             return [Made(error=f"compiling took longer than {seconds:.0f} s")] * len(jobs)
         answer = folder / "made.json"
         if not answer.exists():
             lines = [line for line in done.stderr.splitlines() if line.strip()]
             return [Made(error=f"the compiler stopped: {lines[-1][:200] if lines else f'status {done.returncode}'}")] * len(jobs)
         return msgspec.json.decode(answer.read_bytes(), type=list[Made])
+
+
+RUNNING: set[subprocess.Popen[str]] = set()
+"""The children that compile now, of all threads."""
+
+
+def stop_running() -> None:
+    """End the children that compile now, with the assemblers that they started."""
+    for child in list(RUNNING):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+def _run(command: list[str], environment: dict[str, str], folder: str, seconds: float) -> subprocess.CompletedProcess[str] | None:
+    """The finished child; None if it took too long. In a process group of its own, so that nothing of it stays behind."""
+    child = subprocess.Popen(command, env=environment, cwd=folder, text=True, errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, start_new_session=True)
+    RUNNING.add(child)
+    try:
+        _, err = child.communicate(timeout=seconds)
+        return subprocess.CompletedProcess(command, child.returncode, "", err)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        RUNNING.discard(child)
 
 
 # ---- in the child

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import keyword
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from graphdiff import __version__
 from graphdiff.errors import GraphdiffError
+from graphdiff.paths import write_whole
+from graphdiff.patch.folder import check_folder
 from graphdiff.patch.kernels import CALLS, Kernels
 from graphdiff.patch.plain import plain_module
 from graphdiff.patch.plan import Plan, PlannedPart
@@ -28,12 +29,7 @@ def write_package(plan: Plan, folder: Path, report: Report, captures: tuple[Capt
 
     Raises GraphdiffError if the folder cannot be a package, or holds something else.
     """
-    folder = folder.resolve()
-    if not folder.name.isidentifier() or keyword.iskeyword(folder.name):
-        raise GraphdiffError("a patch is a Python package, and this is no name for one", where=str(folder),
-                             fix="use letters, digits and underscores, such as qwen3_rounding")
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "manifest.json").is_file())):
-        raise GraphdiffError("this exists and is no patch", where=str(folder), fix="give an empty or new folder")
+    folder = check_folder(folder)
     kernels = kernels or Kernels(missing={op: "made without kernels" for op in ops_of(plan)})
     files = {"__init__.py": _init(plan)}
     if plan.parts:
@@ -45,14 +41,8 @@ def write_package(plan: Plan, folder: Path, report: Report, captures: tuple[Capt
     manifest = _manifest(plan, captures, fingerprints, files, kernels)
     files["manifest.json"] = json.dumps(manifest, indent=1) + "\n"
     files["README.md"] = _readme(plan, report, folder.name, kernels)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if kernels.files:
-            (folder / "kernels").mkdir(exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_text(text, "utf-8")
-    except OSError as error:
-        raise GraphdiffError(f"cannot write the patch: {error.strerror}", where=str(folder)) from error
+    for name, text in files.items():
+        write_whole(folder / name, text.encode(), "the patch")
     return [folder / name for name in files]
 
 

@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from graphdiff.errors import GraphdiffError
 from graphdiff.report.model import Report, decode, encode
-from graphdiff.report.output import Plan, parse_formats, plan, write_file
+from graphdiff.report.output import Plan, check_extension, chosen_formats, parse_formats, plan, write_file
 from graphdiff.report.verdict import conclude
 
 __all__ = [
     "Plan",
     "Report",
+    "check_extension",
+    "chosen_formats",
     "conclude",
     "decode",
     "encode",
@@ -25,6 +28,7 @@ __all__ = [
     "render",
     "render_text",
     "terminal_of",
+    "write_file",
 ]
 
 
@@ -68,7 +72,7 @@ def render_text(report: Report, format: str, *, width: int = 80, color: bool = F
 
 
 def print_text(text: str, stream: TextIO) -> None:
-    """Write text to a stream, whatever its encoding. A reader that has gone away (`| head`) is no error."""
+    """Write text to a stream, whatever its encoding. A reader that has gone away (`| head`) is no error; a full disk is."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         stream.write(text.encode(encoding, "replace").decode(encoding))
@@ -76,6 +80,9 @@ def print_text(text: str, stream: TextIO) -> None:
     except BrokenPipeError:
         # Python flushes stdout once more at exit; there it must find somewhere to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise GraphdiffError(f"cannot write: {error.strerror or error}", where="stdout", fix="check where it goes and the free space") from error
 
 
 def terminal_of(stream: TextIO) -> tuple[int, bool]:

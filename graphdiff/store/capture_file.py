@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -12,8 +11,9 @@ import numpy as np
 
 from graphdiff import __version__
 from graphdiff.errors import GraphdiffError
+from graphdiff.paths import STDOUT, check_output_file, is_special, refuse_inputs, stated_size, write_whole
 from graphdiff.program import Node, Output, Program, Site
-from graphdiff.store.container import VERSION, ArrayReader, ArrayWriter, LazyDict, LazyList, broken, decode, read_file, unpack
+from graphdiff.store.container import MAGIC, VERSION, ArrayReader, ArrayWriter, LazyDict, LazyList, broken, decode, read_file, unpack
 from graphdiff.store.model import Capture, CaptureInfo
 from graphdiff.store.probe_parts import ProbeParts, load_probe, store_probe
 from graphdiff.store.validate import Invalid, Parts, check_index, check_plain, check_program
@@ -33,37 +33,34 @@ class Content(msgspec.Struct):
     probe: ProbeParts | None = None
 
 
-def check_output(path: str | os.PathLike[str]) -> None:
-    """Raises GraphdiffError if a capture cannot be written there: before the run, which may take minutes."""
+def check_output(path: str | os.PathLike[str], reads: Iterable[str | os.PathLike[str]] = ()) -> None:
+    """Raises GraphdiffError if a capture may not be written there: before the run, which may take minutes.
+
+    reads: the files that the command reads. Only a capture, or an empty file, is ever overwritten.
+    """
     where = os.fspath(path)
-    folder = os.path.dirname(os.path.abspath(where))
-    while not os.path.lexists(folder):
-        folder = os.path.dirname(folder)
-    reason = ("it is a folder" if os.path.isdir(where) else f"{folder} is not a folder" if not os.path.isdir(folder) else
-              f"{folder} cannot be written to" if not os.access(folder, os.W_OK | os.X_OK) else "")
-    if reason:
-        raise GraphdiffError(f"the capture cannot be written: {reason}", where=where, fix="give another file as --output")
+    if where == STDOUT or os.path.abspath(where) in OWN_STREAMS:
+        raise GraphdiffError("a capture is no text and is not printed", where=where, fix="name a file as --output, such as engine.cap")
+    check_output_file(where, "the capture")
+    refuse_inputs(where, reads)
+    if not is_special(where) and stated_size(where) and not _starts_as_capture(where):
+        raise GraphdiffError("this exists and is no capture", where=where, fix="give another name")
+
+
+OWN_STREAMS = frozenset({"/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2", "/proc/self/fd/1", "/proc/self/fd/2"})
+
+
+def _starts_as_capture(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def write_capture(path: str | os.PathLike[str], capture: Capture) -> None:
     """Equal captures give equal bytes. The file appears whole or not at all. Raises GraphdiffError."""
-    where = os.fspath(path)
-    data = encode_capture(capture, where)
-    folder, name = os.path.split(os.path.abspath(where))
-    temporary = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(4)}.part")
-    try:
-        os.makedirs(folder, exist_ok=True)
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, where)
-    except OSError as e:
-        raise GraphdiffError(f"the capture cannot be written: {e.strerror or e}", where=where,
-                             fix="check the folder, its permissions and the free space") from None
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+    write_whole(path, encode_capture(capture, os.fspath(path)), "the capture")
 
 
 def encode_capture(capture: Capture, where: str = "a capture") -> bytes:

@@ -144,9 +144,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         [
             "compare",
             "vllm:m",
-            "f.py:g",
-            "--inputs",
-            "f.py:i",
+            "transformers:m",
             "--seed",
             "3",
             "--target",
@@ -164,7 +162,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         ]
     )
     inference, training, more = pipeline.asked[0]
-    assert (inference, training, more["inputs"], more["seed"]) == ("vllm:m", "f.py:g", "f.py:i", 3)
+    assert (inference, training, more["inputs"], more["seed"]) == ("vllm:m", "transformers:m", None, 3)
     assert more["options"] == Options("native", 2, 5, "sdpa", "bfloat16", "unmatched")
 
 

@@ -108,7 +108,7 @@ def test_real_widths_are_kept_and_only_depth_and_vocabulary_shrink():
     ("make", "says"),
     [
         (lambda d: "no-such-model", "unknown model 'no-such-model'"),
-        (lambda d: "Qwen/Qwen3-8B-Base", "did you mean qwen3-8b-base?"),
+        (lambda d: "Qwen/Qwen3-8B-Base", "not fetched): download the checkpoint and give its folder; qwen3-8b-base is its config"),
         (lambda d: str(d), "no config.json"),
         (lambda d: _file(d, "weights.gguf", "x"), "no model"),
         (lambda d: _file(d, "some.json", "[1, 2]"), "no `model_type`"),

@@ -59,16 +59,19 @@ def test_a_name_with_extension_is_a_file(tmp_path, capsys):
 
 def test_several_formats_into_a_file_are_refused(tmp_path):
     (tmp_path / "report.json").write_text("mine")
-    with pytest.raises(GraphdiffError, match="--output is a file"):
+    with pytest.raises(GraphdiffError, match="the name of one file"):
         plan(("json", "markdown"), tmp_path / "report.json")
+    (tmp_path / "report").write_text("mine")
+    with pytest.raises(GraphdiffError, match="--output is a file"):
+        plan(("json", "markdown"), tmp_path / "report")
 
 
 def test_what_cannot_be_written_is_known_before_the_run(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(GraphdiffError, match="not a directory"):
+    with pytest.raises(GraphdiffError, match="is not a folder"):
         plan(("json",), tmp_path / "file" / "report.json")
     (tmp_path / "taken" / "report.json").mkdir(parents=True)
-    with pytest.raises(GraphdiffError, match="cannot replace a directory"):
+    with pytest.raises(GraphdiffError, match="it is a folder"):
         plan(("json",), tmp_path / "taken")
 
 

@@ -16,7 +16,7 @@ FILE = re.compile(r"# File: (?P<file>[^\n]+?):(?P<line>\d+) in (?P<function>[^,\
 HELPERS = ("/v1/sample/", "/v1/worker/", "/v1/spec_decode/", "/sampler")
 KINDS = {"backward": r"(?:\w+, )*tangents_1", "forward": r"(?:\w+, )*primals_1", "inference": "arg0_1"}
 """How AOTAutograd calls the arguments of each kind of graph."""
-MOST_LISTED = 30
+MOST_LISTED, LONGEST_TITLE = 6, 90
 
 
 @dataclass
@@ -85,7 +85,7 @@ class DumpedGraph:
         """One line for a list."""
         place = f"{self.place['function'].strip()} at {self.place['file'].rsplit('/', 1)[-1]}:{self.place['line']}" if self.place else self.where
         what = "sampler helper" if self.is_helper else ""
-        kernels = f"{len(self.kernels)} kernels" if self.language != "c++" else f"{len(self.kernels)} C++ kernels"
+        kernels = f"{len(self.kernels)} {'C++ ' if self.language == 'c++' else ''}kernel{'' if len(self.kernels) == 1 else 's'}"
         parts = [self.name, self.kind, self.compile_id and f"[{self.compile_id}]", place, self.target, kernels, what, self.damage and "damaged"]
         return " ".join(p for p in parts if p)
 
@@ -108,12 +108,12 @@ def pick(dumps: Dumps, number: int | None) -> DumpedGraph:
     graphs = dumps.graphs
     if number is not None:
         if not 1 <= number <= len(graphs):
-            raise GraphdiffError(f"no graph {number} in this dump: it has {len(graphs)}", where=dumps.folder, fix=_choose(graphs))
+            raise GraphdiffError(f"no graph {number} in this dump: it has {len(graphs)}", where=dumps.folder, fix=_choose(graphs, graphs))
         return _sound(graphs[number - 1])
     wanted = [g for g in graphs if g.kind != "backward" and not g.is_helper] or graphs
     readable = [g for g in wanted if g.language != "c++"] or wanted
     if len(readable) > 1:
-        raise GraphdiffError(f"{len(graphs)} graphs in this dump", where=dumps.folder, fix=_choose(graphs))
+        raise GraphdiffError(f"{len(graphs)} graphs in this dump", where=dumps.folder, fix=_choose(graphs, readable))
     return _sound(readable[0])
 
 
@@ -126,6 +126,13 @@ def _sound(graph: DumpedGraph) -> DumpedGraph:
     return graph
 
 
-def _choose(graphs: Sequence[DumpedGraph]) -> str:
-    listed = "; ".join(f"{i} {g.title()}" for i, g in enumerate(graphs[:MOST_LISTED], 1))
-    return f"choose one with --graph N: {listed}{' ...' if len(graphs) > MOST_LISTED else ''}"
+def _choose(graphs: Sequence[DumpedGraph], first: Sequence[DumpedGraph]) -> str:
+    """A few graphs with their numbers, `first` those that would be captured were there no others."""
+    numbers = sorted(range(len(graphs)), key=lambda i: (not any(graphs[i] is g for g in first), i))
+    listed = "; ".join(f"{i + 1} {_cut(graphs[i].title())}" for i in sorted(numbers[:MOST_LISTED]))
+    more = f"; and {len(graphs) - MOST_LISTED} more" if len(graphs) > MOST_LISTED else ""
+    return f"choose one with --graph N, 1 to {len(graphs)}: {listed}{more}"
+
+
+def _cut(title: str) -> str:
+    return title if len(title) <= LONGEST_TITLE else f"{title[:LONGEST_TITLE - 1]}…"

@@ -71,10 +71,20 @@ TARGETS = {
 }
 
 
+NATIVE = "native"
+"""As a target: this machine."""
+
+
+def check_target(name: str) -> None:
+    """Raises GraphdiffError unless captures can be made for the target: before anything runs."""
+    if name != NATIVE:
+        target_named(name)
+
+
 def target_named(name: str) -> Target:
     """The target called `name`; an error that lists the known ones otherwise."""
     try:
         return TARGETS[name]
     except KeyError:
-        known = ", ".join(TARGETS)
+        known = ", ".join((NATIVE, *TARGETS))
         raise GraphdiffError(f"unknown target {name!r}", where="--target", fix=f"give one of {known}") from None

@@ -75,13 +75,12 @@ def _synthetic(name: str, config_file: Path, layers: int | None, seed: int) -> M
 
 
 def _unknown(name: str) -> GraphdiffError:
-    hint = ""
-    if "/" in name:
-        last = name.rsplit("/", 1)[-1].lower()
-        close = [shipped for shipped in shipped_names() if shipped in last or last in shipped]
-        hint = f" (did you mean {close[0]}?)" if close else ""
-    return GraphdiffError(
-        f"unknown model {name!r}{hint}",
-        where="neither a file or folder here nor a shipped name",
-        fix="give a checkpoint folder, a config.json, or one of " + ", ".join(shipped_names()),
-    )
+    names = ", ".join(shipped_names())
+    if "/" not in name:
+        return GraphdiffError(f"unknown model {name!r}", where="neither a file or folder here nor a shipped name",
+                              fix=f"give a checkpoint folder, a config.json, or one of {names}")
+    last = name.rsplit("/", 1)[-1].lower()
+    close = next((shipped for shipped in shipped_names() if shipped == last), None)
+    here = f"; {close} is its config, shipped, with made-up weights" if close else f"; shipped are configs with made-up weights: {names}"
+    return GraphdiffError(f"no model {name!r} here", where="names of the Hugging Face hub are not fetched",
+                          fix=f"download the checkpoint and give its folder{here}")

@@ -6,6 +6,6 @@ from graphdiff.capture.vllm.request import Request
 
 def write(raw: RawEngineCapture, request: Request) -> None:
     """Lower and probe `raw`, and write the capture file that `request` names."""
-    from graphdiff.pipeline import program_from_engine
+    from graphdiff.record import program_from_engine
 
     program_from_engine(raw, request)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphdiff.capture.inductor.targets import check_target
 from graphdiff.capture.models import ModelRef
 from graphdiff.capture.vllm import session
 from graphdiff.capture.vllm.raw import RawEngineCapture
@@ -41,6 +42,7 @@ CHILD_TIMEOUT_SECONDS = 3600
 def check_mode(target: str, mode: str, bucket: int | None = None, *, graph_partition: bool = False,
                inductor: bool = False) -> None:
     """Raises GraphdiffError for a combination that no engine runs in."""
+    check_target(target)
     if mode not in ("compiled", "eager"):
         raise GraphdiffError(f"unknown mode {mode!r}", where="--mode", fix="give compiled or eager")
     if target != "native" and mode == "eager":
