@@ -125,8 +125,8 @@ def _moved(entry: Moved) -> str:
     cells = [
         _code(entry.value),
         _text(words.moved(entry)),
-        _code(words.place(entry.training)),
-        _code(words.place(entry.inference)),
+        _code(words.places(entry, "training")),
+        _code(words.places(entry, "inference")),
     ]
     return "| " + " | ".join(cells) + " |"
 

@@ -70,7 +70,8 @@ class Summary(msgspec.Struct, kw_only=True):
 
 
 class Position(msgspec.Struct, kw_only=True):
-    """Where one side computes a value: its node, its generated kernel if it has one, and the source line.
+    """Where one side computes or rounds a value: its node, its kernel if it has one, and the source line. Paths are those
+    inside a package (`vllm/...`, `transformers/...`) wherever it is installed.
 
     `column` and `end_column` count characters from 0, the end is excluded; `text` is the source text between them.
     """
@@ -87,6 +88,9 @@ class Position(msgspec.Struct, kw_only=True):
 class Moved(msgspec.Struct, kw_only=True):
     """One value that is rounded on one side only.
 
+    The position on the side `rounded_in` is the op that rounds; `formed` is where that side computes the value: another
+    line where a cast rounds it later. The position on the other side is where that one computes it.
+
     `module` is the module path with layer numbers folded (`model.layers.*.self_attn.q_norm`) and `instances` how often
     the value stands in the program. `share` is the part of its elements that only one side rounds (1.0: all of them).
     `read_by` names the reads that see the difference. `confidence`, 0 to 1, says how sure the pairing is.
@@ -97,6 +101,7 @@ class Moved(msgspec.Struct, kw_only=True):
     dtype: str
     inference: Position = msgspec.field(default_factory=Position)
     training: Position = msgspec.field(default_factory=Position)
+    formed: Position = msgspec.field(default_factory=Position)
     module: str = ""
     instances: int = 1
     mechanism: Mechanism = "unknown"
@@ -104,6 +109,11 @@ class Moved(msgspec.Struct, kw_only=True):
     confidence: float = 1.0
     read_by: list[str] = []
     mode: str = ""
+
+    def formed_in(self, side: SideName) -> Position:
+        """Where that side computes the value, wherever it is rounded."""
+        own = self.formed if side == self.rounded_in and self.formed != Position() else None
+        return own or (self.training if side == "training" else self.inference)
 
 
 class Bits(msgspec.Struct, kw_only=True):

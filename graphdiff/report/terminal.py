@@ -140,8 +140,8 @@ def _moved(console: Console, entry: Moved) -> None:
         Padding(Text.assemble((words.clean(entry.value, 100), "bold"), f"  {words.moved(entry)}"), (0, 0, 0, 3))
     )
     rows: list[tuple[str, str | Text]] = [
-        ("training", words.place(entry.training)),
-        ("inference", words.place(entry.inference)),
+        ("training", words.places(entry, "training")),
+        ("inference", words.places(entry, "inference")),
     ]
     if entry.read_by:
         rows.append(("read by", _some([words.clean(name, 80) for name in entry.read_by], 4)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from graphdiff.report.model import Bits, Moved, Opaque, Position, Region, Report, Side, Unmatched, Witness
+from graphdiff.report.model import Bits, Moved, Opaque, Position, Region, Report, Side, SideName, Unmatched, Witness
 
 FIELD_LIMIT = 240
 """Characters of one string of a capture that a report for people shows."""
@@ -181,11 +181,11 @@ def mechanisms(region: Region) -> str:
 
 
 def short_path(path: str) -> str:
-    """The path inside its package or, for other files, its last three parts."""
+    """The path inside its package, a relative path as it is or, for other files, the last three parts."""
     parts = clean(path).replace("\\", "/").split("/")
     if "site-packages" in parts:
         return "/".join(parts[len(parts) - parts[::-1].index("site-packages") :])
-    return "/".join(parts[-3:])
+    return "/".join(parts[-3:] if parts[0] == "" or ":" in parts[0] else parts)
 
 
 def source(position: Position) -> str:
@@ -206,6 +206,18 @@ def place(position: Position) -> str:
     if not any(parts):
         return clean(position.node) or "position unknown"
     return "  ".join(part for part in parts if part)
+
+
+def places(entry: Moved, side: SideName) -> str:
+    """Where one side rounds a moved value, and where it forms it if that is elsewhere; the other side only forms it."""
+    here = entry.training if side == "training" else entry.inference
+    formed = entry.formed_in(side)
+    if (formed.file, formed.line, formed.column) == (here.file, here.line, here.column):
+        return place(here)
+    origin = source(formed)
+    if formed.file == here.file:
+        origin = origin.rpartition("/")[2]
+    return f"rounded at {place(here)}, formed at {'  '.join(part for part in (origin, clean(formed.text, 100)) if part) or place(formed)}"
 
 
 def unmatched(entry: Unmatched) -> str:
