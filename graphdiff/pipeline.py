@@ -150,7 +150,7 @@ def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", mode: str
     write_engine_capture(reference, Path(output), in_process=in_process, target=target, mode=mode, combo_kernels=combo_kernels, progress=progress,
                          graph_partition=graph_partition, inductor=options, compile_sizes=() if bucket is None else (bucket,),
                          options={"tokens": bucket or tokens, "bucket": bucket or "dynamic", "keep_weights": keep_weights, "config": reference.config,
-                                  "layers": reference.layers, "synthetic": reference.synthetic})
+                                  "layers": reference.layers, "synthetic": reference.synthetic, "seed": reference.seed})
 
 
 def program_from_engine(raw: Any, request: Any) -> None:

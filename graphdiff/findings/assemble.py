@@ -178,6 +178,7 @@ def _mode_regions(diff: Diff, bench: Bench, start: int) -> list[model.Region]:
         key = (entry.value, entry.mode, entry.module, entry.formed.line, entry.formed.column)
         if key in regions:
             regions[key].instances += 1
+            regions[key].moved[0].instances += 1
             continue
         proof = prove_region(bench, [m])
         regions[key] = model.Region(id=f"m{start}", rule="rounding-mode", kind="rounding-mode", title="rounding mode differs",
@@ -276,7 +277,7 @@ def _advice(report: model.Report) -> list[model.Advice]:
         if report.inference.kind == "vllm" and report.training.kind == "transformers":
             advice.append(_patch(report))
         else:
-            advice.append(model.Advice(text="make training round where inference rounds, value by value as listed above"))
+            advice.append(model.Advice(text="make training round where inference rounds, value by value as listed below"))
         names = sorted({r.rule for r in report.regions if r.rule and r.rule != "rounding-mode"})
         if names:
             advice.append(model.Advice(text="why the two stacks differ there: " + ", ".join(names), command=f"graphdiff rules show {names[0]}"))

@@ -31,12 +31,20 @@ Mechanism = Literal[
 ]
 
 
+class Probe(msgspec.Struct, kw_only=True):
+    """What both sides were run on: tokens of a model's prompt (0: a function, whose inputs are made from the seed), and the
+    seed of made-up weights and inputs."""
+
+    tokens: int = 0
+    seed: int = 0
+
+
 class Side(msgspec.Struct, kw_only=True):
     """What ran on one side.
 
     `kind` is the sort of capture (`vllm`, `transformers`, `function`), `mode` how it was compiled or that it was not,
-    `target` what its kernels are for, `shapes` the bucket they were compiled for (`dynamic`, `1 token`), `inductor` the
-    options that Inductor was given.
+    `target` what its kernels are for, `shapes` the bucket its schedule holds for (`dynamic` or `any`, `1 token`, `of the
+    inputs`), `inductor` the options that Inductor was given, `probe` the evidence that the report stands on.
     """
 
     kind: str
@@ -47,6 +55,7 @@ class Side(msgspec.Struct, kw_only=True):
     shapes: str = ""
     inductor: dict[str, bool | int | float | str | None] = {}
     source: str = ""
+    probe: Probe | None = None
 
 
 class Count(msgspec.Struct, kw_only=True):
@@ -59,6 +68,7 @@ class Count(msgspec.Struct, kw_only=True):
 class Summary(msgspec.Struct, kw_only=True):
     """Distinct values and moved roundings; layers, heads and elements that repeat one are not counted again.
 
+    `matched` counts training's values; `coverage` has the counts of both sides.
     `moved.training` are values that only training rounds, `moved.inference` those that only inference rounds.
     """
 

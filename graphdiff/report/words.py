@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from graphdiff.report.model import Bits, Moved, Opaque, Position, Region, Report, Side, SideName, Unmatched, Witness
+from graphdiff.report.model import Bits, Moved, Opaque, Position, Probe, Region, Report, Side, SideName, Unmatched, Witness
 
 FIELD_LIMIT = 240
 """Characters of one string of a capture that a report for people shows."""
@@ -20,13 +20,14 @@ _VERDICT = {
     "could not tell": "COULD NOT TELL: nothing on one side was found on the other",
 }
 
-_LEGEND = (
-    ("train, infer", "values rounded on that side only"),
-    ("changed", "outputs of the region whose bits differ"),
-    ("ulp", "the largest difference, in units in the last place"),
-    ("signs", "whether the differences lean one way"),
-    ("proof", "training's region with inference's roundings gives inference's bits"),
-)
+_LEGEND = {
+    ("train", "infer"): "values rounded on that side only",
+    ("training only", "inference only"): "values rounded on that side only",
+    ("changed",): "outputs of the region whose bits differ",
+    ("ulp",): "the largest difference, in units in the last place",
+    ("signs",): "whether the differences lean one way",
+    ("proof",): "training's region with inference's roundings gives inference's bits",
+}
 
 
 def clean(text: str, limit: int = FIELD_LIMIT) -> str:
@@ -50,14 +51,29 @@ def percent(part: int, whole: int) -> str:
         return "<0.1 %"
     if 99.9 < share < 100:
         return ">99.9 %"
-    return f"{share:.1f} %".replace(".0 %", " %")
+    return f"{share:.1f} %"
 
 
 def side(side: Side) -> str:
-    """`transformers 5.19.0 · qwen3-tiny · eager · cpu · 8 tokens`; the other versions stand in `versions`."""
+    """`transformers 5.19.0 · qwen3-tiny · eager · cpu`; shapes stand in `probe`, the other versions in `versions`."""
     engine = " ".join(part for part in (side.kind, side.versions.get(side.kind, "")) if part)
     options = ", ".join(f"{name}={value}" for name, value in side.inductor.items())
-    return clean(" · ".join(part for part in (engine, side.model, side.mode, side.target, side.shapes, options) if part))
+    return clean(" · ".join(part for part in (engine, side.model, side.mode, side.target, options) if part))
+
+
+def probe(report: Report) -> str:
+    """What the report stands on, and which shapes it is about: `4 tokens, seed 0; shapes: inference dynamic, training any`."""
+    one, two = (_ran(side.probe) for side in (report.inference, report.training))
+    ran = one if one == two else "; ".join(f"{name} {text}" for name, text in (("inference", one), ("training", two)) if text)
+    one, two = report.inference.shapes, report.training.shapes
+    shapes = one if one == two else ", ".join(f"{name} {text or 'unknown'}" for name, text in (("inference", one), ("training", two)))
+    return clean("; ".join(part for part in (ran, f"shapes: {shapes}" if shapes else "") if part))
+
+
+def _ran(probe: Probe | None) -> str:
+    if probe is None:
+        return ""
+    return f"{plural(probe.tokens, 'token')}, seed {probe.seed}" if probe.tokens else f"inputs of seed {probe.seed}"
 
 
 def versions(side: Side) -> str:
@@ -86,15 +102,25 @@ def differences(report: Report) -> list[str]:
     return _per_side(report.coverage.inference.differences, report.coverage.training.differences)
 
 
+def left_out(report: Report, width: int) -> str:
+    """What was not captured and how much is unlike production, in one line; both stand below in full."""
+    missing, unlike = not_captured(report), differences(report)
+    tail = f"; unlike production in {plural(len(unlike), 'way')}" if unlike else ""
+    if not missing and not unlike:
+        return ""
+    room = width - len(tail) - len(" (below)")
+    first = first_of(missing, room, below="") if missing else "nothing noted"
+    fits = len(first) <= room and (room >= 45 or len(missing) < 2)
+    return (first if fits else plural(len(missing), "part")) + tail + " (below)"
+
+
 def _per_side(inference: Iterable[str], training: Iterable[str]) -> list[str]:
     return [f"inference: {clean(entry)}" for entry in inference] + [f"training: {clean(entry)}" for entry in training]
 
 
-def first_of(entries: list[str], width: int = 0) -> str:
+def first_of(entries: list[str], width: int = 0, below: str = ", below") -> str:
     """The first entry and how many follow, cut to `width` columns if it stands below in full."""
-    if len(entries) == 1:
-        return entries[0]
-    more = f" (and {len(entries) - 1} more, below)"
+    more = f" (and {len(entries) - 1} more{below})" if len(entries) > 1 else ""
     first, room = entries[0], width - len(more)
     if width and len(first) > room:
         first = first[: max(room - 2, 8)].rsplit(" ", 1)[0].rstrip(" ,:;(") + " …"
@@ -105,10 +131,31 @@ def verdict(report: Report) -> str:
     """The one line that answers: is anything moved, and what exit status does that mean."""
     if report.verdict == "moved":
         moved = report.summary.moved
-        text = f"MOVED: {plural(moved.training, 'value')} rounded in training only, {moved.inference} in inference only"
+        text = f"MOVED: {plural(moved.training, 'value')} rounded in training only, {moved.inference} in inference only{_unfolded(report)}"
     else:
         text = _VERDICT[report.verdict]
     return f"{text}; exit status {report.exit_status}"
+
+
+def _unfolded(report: Report) -> str:
+    """` (27 over all layers)`: the same values counted in every layer, where that is another number."""
+    regions = [region for region in report.regions if region.kind != "rounding-mode"]
+    folded, every = [], []
+    for side in ("training", "inference"):
+        entries = [entry for region in regions for entry in region.moved if entry.rounded_in == side]
+        folded.append(len(entries))
+        every.append(sum(entry.instances for entry in entries))
+    return "" if folded == every else f" ({' and '.join(str(n) for n in every if n)} over all layers)"
+
+
+def whole_program(witness: Witness) -> str:
+    """How much of the outputs differs now, and with inference's roundings in training, in one line."""
+    if not witness.elements:
+        return f"whole program: {proof_sentence(witness)}"
+    text = f"whole program: {percent(witness.differing, witness.elements)} of {plural(witness.elements, 'output')} differ"
+    if witness.after is None:
+        return f"{text}; not checked with inference's roundings"
+    return f"{text}, {percent(witness.after.differing, witness.after.elements)} with inference's roundings"
 
 
 def repeats(region: Region) -> str:
@@ -168,11 +215,15 @@ def witness_bits(witness: Witness) -> Bits:
     )
 
 
-def moved(entry: Moved) -> str:
-    """`bfloat16 in training only`, with the share when only part of the elements are."""
+def moved(entry: Moved, region: Region) -> str:
+    """`bfloat16 in training only`, with the share when only part of the elements are, and how often it stands in the region
+    if not once in each of its layers."""
     share = "" if entry.share >= 1.0 else f" for {percent(round(entry.share * 10_000), 10_000)} of its elements"
     sure = "" if entry.confidence >= 1.0 else f", confidence {entry.confidence:.2f}"
-    return f"{clean(entry.dtype)} in {entry.rounded_in} only{share}{sure}"
+    unit = "layers" if any(".*" in module for module in region.modules) else "places"
+    some = entry.instances != region.instances
+    often = f", in {entry.instances} of {region.instances} {unit}" if some and entry.instances < region.instances else f", {entry.instances} times" if some else ""
+    return f"{clean(entry.dtype)} in {entry.rounded_in} only{share}{often}{sure}"
 
 
 def mechanisms(region: Region) -> str:
@@ -243,6 +294,7 @@ def opaque(entry: Opaque) -> str:
     return f"{entry.side}: " + ", ".join(part for part in parts if part)
 
 
-def legend() -> str:
-    """What the columns of the region table mean."""
-    return "; ".join(f"{column}: {meaning}" for column, meaning in _LEGEND) + "."
+def legend(columns: Iterable[str]) -> str:
+    """What these columns of the region table mean."""
+    shown = set(columns)
+    return "; ".join(f"{', '.join(names)}: {meaning}" for names, meaning in _LEGEND.items() if shown >= set(names)) + "."
