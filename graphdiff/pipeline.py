@@ -357,10 +357,11 @@ def verify(folder: Path, model: str, *, inference: str | None = None, layers: in
 def show(path: Path, *, ptx: bool = False, progress: Say = _quiet) -> dict[str, Any]:
     """Kernels, values and roundings of one capture, as plain data; with `ptx` also its kernels against machine code."""
     from graphdiff.findings.listing import listing_of
+    from graphdiff.rules import name_values
     from graphdiff.store import read_capture
 
     capture = read_capture(Path(path))
-    listing = listing_of(capture)
+    listing = listing_of(capture, name_values)
     if ptx:
         from graphdiff.report.machine import rows
 

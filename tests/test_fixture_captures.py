@@ -69,6 +69,19 @@ def test_the_line_that_rounds_is_the_cast_and_not_where_the_value_is_formed(mode
             assert (own.line, own.column, own.kernel, own.text) == (m.formed.line, m.formed.column, m.formed.kernel, m.formed.text)
 
 
+def test_show_names_values_and_tells_roundings_from_copies() -> None:
+    training, engine = (pipeline.show(ROOT / "qwen3-tiny" / f"{side}.capture") for side in ("transformers", "vllm"))
+    assert training["schema"] == engine["schema"] == 1
+    rows = {(r["value"], r["kernel"]): r for r in training["roundings"]}
+    assert rows["-x2", "aten.neg"]["changes bits"] is False
+    assert rows["xhat", "aten._to_copy"]["changes bits"] is True
+    assert rows["xhat", "aten._to_copy"]["where"] == "transformers/models/qwen3/modeling_qwen3.py:63"
+    assert all(isinstance(r["changes bits"], bool) and not r["where"].startswith("/") for r in training["roundings"] + engine["roundings"])
+    names = [r["value"] for r in engine["roundings"]]
+    assert {"qkv_proj(...)", "silu(gate) * up", "x + residual", "xhat * weight", "attention output", "token embedding"} <= set(names)
+    assert all(names) and not any(name.startswith("buf") for name in names)
+
+
 @pytest.mark.parametrize("side", ["vllm", "transformers"])
 def test_a_side_against_itself_finds_nothing(side: str) -> None:
     capture = read_capture(ROOT / "qwen3-1.7b" / f"{side}.capture")
