@@ -347,6 +347,9 @@ def verify(folder: Path, model: str, *, inference: str | None = None, layers: in
         if inference is None:
             capture_vllm(model, file, layers=layers, seed=seed, keep_weights=True, progress=progress, **engine_options(manifest))
         engine = read_capture(file)
+        if engine.header.kind != "vllm":
+            raise GraphdiffError(f"--inference is a capture of a {engine.header.kind} program, not of the engine", where=str(file),
+                                 fix="give what `graphdiff capture vllm` wrote, or leave --inference out")
         if engine.header.model.fingerprint != reference.fingerprint:
             raise GraphdiffError("the engine's capture is of another model or other weights", where=f"{engine.header.model.name} and {reference.name}",
                                  fix="give the model it was captured from")
