@@ -18,8 +18,11 @@ ROWS_SHOWN = 200
 
 COLUMNS_SHOWN = 8
 
-_TITLES = {"differences": "unlike production"}
-"""Lists that reports for people call otherwise than JSON does."""
+LONG, CELL = 4000, 600
+"""Characters of a text that stands alone, and of one in a table."""
+
+_TITLES = {"differences": "unlike production", "documentation": "in the source"}
+"""What text for people calls otherwise than JSON does."""
 
 
 def render(data: Mapping[str, Any], *, width: int = 80, color: bool = False) -> str:
@@ -57,7 +60,7 @@ def _labels(data: Mapping[str, Any]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for key, value in data.items():
-        grid.add_row(Text(_title(key), style="dim"), Text(_cell(value)))
+        grid.add_row(Text(_title(key), style="dim"), Text(_cell(value, LONG)))
     return grid
 
 
@@ -69,7 +72,7 @@ def _section(console: Console, title: str, entries: Sequence[Any]) -> None:
         _rows(console, shown)
     else:
         for entry in shown:
-            console.print(Padding(Text(_cell(entry)), (0, 0, 0, 2)))
+            console.print(Padding(Text(_cell(entry, LONG)), (0, 0, 0, 2)))
     if len(entries) > len(shown):
         console.print(Text(f"{plural(len(entries) - len(shown), 'more row')}: --format json has all", style="dim"))
 
@@ -125,7 +128,7 @@ def _entry(console: Console, columns: Sequence[str], cells: Sequence[str]) -> No
         console.print(Padding(Text(line, style="dim", overflow="fold"), (0, 0, 0, 3)))
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, limit: int = CELL) -> str:
     """One value on one line."""
     if value is None:
         return "-"
@@ -135,7 +138,7 @@ def _cell(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, Mapping):
         said = {key: entry for key, entry in value.items() if entry is not None and entry != "" and entry != {}}
-        return ", ".join(f"{clean(str(key))} {_cell(entry)}" for key, entry in said.items()) or "-"
+        return ", ".join(f"{clean(str(key))} {_cell(entry, limit)}" for key, entry in said.items()) or "-"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(_cell(entry) for entry in value) or "-"
-    return clean(str(value))
+        return ", ".join(_cell(entry, limit) for entry in value) or "-"
+    return clean(str(value), limit)
