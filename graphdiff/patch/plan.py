@@ -55,6 +55,8 @@ class Plan:
     regions: list[dict]
     absent: dict[str, str] = field(default_factory=dict)
     """Parts of the recipe that the package lacks, and why."""
+    layers: int = 0
+    """Of the captured model."""
 
 
 def plan_patch(report: Report, training: CaptureInfo) -> Plan:
@@ -99,7 +101,7 @@ class _Planner:
         self.layers = training.model.layers
 
     def run(self) -> Plan:
-        plan = Plan(self.model_type, self.prefix, self.recipe, self.source, [], [], [])
+        plan = Plan(self.model_type, self.prefix, self.recipe, self.source, [], [], [], layers=self.layers)
         flags: dict[str, dict[str, Counter]] = {}
         for region in self.report.regions:
             self._read(region, flags, plan)
