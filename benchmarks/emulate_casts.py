@@ -172,9 +172,10 @@ def described(report: Any) -> str:
 
 
 def _text(moved: Any) -> str:
-    """The line that rounds; of the backward, whose ops have none, the op."""
-    text = moved.training.text or moved.value
-    return f"{moved.training.kernel or moved.training.node} of the backward" if "autograd.grad" in text else text
+    """The line that forms the value; of the backward, whose ops have none, the op."""
+    own = moved.formed_in("training")
+    text = own.text or moved.value
+    return f"{own.kernel or own.node} of the backward" if "autograd.grad" in text else text
 
 
 def quoted(text: str) -> list[str]:

@@ -152,7 +152,7 @@ def capture_vllm(model: str, output: Path, *, target: str = "cuda:90", mode: str
         write_engine_capture(reference, file, in_process=in_process, target=target, mode=mode, combo_kernels=combo_kernels, progress=progress,
                              graph_partition=graph_partition, inductor=options, compile_sizes=() if bucket is None else (bucket,),
                              options={"tokens": bucket or tokens, "bucket": bucket or "dynamic", "keep_weights": keep_weights, "config": reference.config,
-                                      "layers": reference.layers, "synthetic": reference.synthetic})
+                                      "layers": reference.layers, "synthetic": reference.synthetic, "seed": reference.seed})
 
 
 def capture_transformers(model: str, output: Path, *, layers: int | None = None, seed: int = 0, tokens: int = 8, attn: str | None = None,
@@ -269,6 +269,9 @@ def verify(folder: Path, model: str, *, inference: str | None = None, layers: in
         if inference is None:
             capture_vllm(model, file, layers=layers, seed=seed, keep_weights=True, progress=progress, **engine_options(manifest))
         engine = read_capture(file)
+        if engine.header.kind != "vllm":
+            raise GraphdiffError(f"--inference is a capture of a {engine.header.kind} program, not of the engine", where=str(file),
+                                 fix="give what `graphdiff capture vllm` wrote, or leave --inference out")
         if engine.header.model.fingerprint != reference.fingerprint:
             raise GraphdiffError("the engine's capture is of another model or other weights", where=f"{engine.header.model.name} and {reference.name}",
                                  fix="give the model it was captured from")
@@ -279,10 +282,11 @@ def verify(folder: Path, model: str, *, inference: str | None = None, layers: in
 def show(path: Path, *, ptx: bool = False, progress: Say = quiet) -> dict[str, Any]:
     """Kernels, values and roundings of one capture, as plain data; with `ptx` also its kernels against machine code."""
     from graphdiff.findings.listing import listing_of
+    from graphdiff.rules import name_values
     from graphdiff.store import read_capture
 
     capture = read_capture(Path(path))
-    listing = listing_of(capture)
+    listing = listing_of(capture, name_values)
     if ptx:
         from graphdiff.report.machine import rows
 

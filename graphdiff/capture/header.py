@@ -27,7 +27,7 @@ def training_header(model: ModelRef, recorded: TrainingCapture, tokens: list[int
     return CaptureInfo(
         kind="transformers", model=ModelInfo(name=model.name, config=model.config, fingerprint=model.fingerprint, layers=model.layers),
         versions=recorded.versions, mode=recorded.mode, target=recorded.target, inductor=recorded.inductor,
-        probe=ProbeTokens(tokens=tokens, positions=positions),
+        probe=ProbeTokens(tokens=tokens, positions=positions, seed=model.seed),
         kernels=[KernelInfo(name=name, code=code, kind=kind) for code, text in recorded.sources.items()
                  for kind, pattern in (("c++", _CPP_KERNEL), ("triton", _KERNEL)) for name in pattern.findall(text)],
         outputs=[o.name for o in recorded.builder.program.outputs], not_captured=list(NOT_CAPTURED),
@@ -44,7 +44,7 @@ def engine_header(raw: RawEngineCapture, request: Any, tokens: list[int], positi
         kind="vllm", model=ModelInfo(name=request.model or raw.model, config=request.options.get("config") or raw.config,
                                      fingerprint=request.fingerprint, layers=layers),
         versions=raw.versions, mode=raw.mode, target=raw.target, inductor=raw.inductor, shapes="dynamic" if bucket == "dynamic" else f"{bucket} token{'s' if bucket != 1 else ''}",
-        probe=ProbeTokens(tokens=tokens, positions=positions), outputs=["hidden_states"],
+        probe=ProbeTokens(tokens=tokens, positions=positions, seed=int(request.options.get("seed") or 0)), outputs=["hidden_states"],
         differences=[*raw.differences, *_synthetic(bool(request.options.get("synthetic")), layers)],
         not_captured=list(raw.not_captured), kernels=kernels)
 
@@ -58,7 +58,7 @@ def native_header(raw: RawNative, request: Any, tokens: list[int], positions: li
         kind="vllm", model=ModelInfo(name=request.model or raw.model, config=request.options.get("config") or raw.config,
                                      fingerprint=request.fingerprint, layers=layers),
         versions=raw.versions, mode=raw.mode, target=raw.target, inductor=raw.inductor, shapes="dynamic" if code else "",
-        probe=ProbeTokens(tokens=tokens, positions=positions), outputs=["hidden_states"],
+        probe=ProbeTokens(tokens=tokens, positions=positions, seed=int(request.options.get("seed") or 0)), outputs=["hidden_states"],
         differences=[*raw.differences, *_synthetic(bool(request.options.get("synthetic")), layers)],
         not_captured=list(raw.not_captured), kernels=[KernelInfo(name=name, code="model", kind="c++") for name in names],
         notes=list(notes))

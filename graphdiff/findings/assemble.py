@@ -85,7 +85,7 @@ def _moved(folded: Folded, diff: Diff) -> list[model.Moved]:
         here: Counter = Counter()
         for entry in region.entries:
             made = _entry(entry, diff)
-            own = made.training if entry.rounded_in == "training" else made.inference
+            own = made.formed
             key = (made.value, made.rounded_in, made.dtype, made.mode, fold_path(made.module), own.file, own.line, own.column)
             # The n-th of several alike in one layer folds with the n-th of the next.
             layer = (key, _module_path(entry, diff))
@@ -108,12 +108,13 @@ def _entry(entry: Entry, diff: Diff) -> model.Moved:
     side, value = direction.side, entry.value
     read = value.reads[0]
     node = value_node(side, read)
-    here = position(side, node if side.program.nodes[node].kind != "leaf" else rounding_node(side, read))
+    here = position(side, rounding_node(side, read))
+    formed = position(side, node) if side.program.nodes[node].kind != "leaf" else here
     there = other_position(direction, value)
     dtype, _, mode = value.event.partition(MODE_SEPARATOR)
     module = fold_path(_module(direction, value, node))
     return model.Moved(
-        value=entry.naming.value, rounded_in=entry.rounded_in, dtype=dtype, mode=mode, module=module,
+        value=entry.naming.value, rounded_in=entry.rounded_in, dtype=dtype, mode=mode, module=module, formed=formed,
         inference=there if entry.rounded_in == "training" else here, training=here if entry.rounded_in == "training" else there,
         mechanism=mechanism(direction, value), share=round(share_of(direction.pairing, value), 3),
         confidence=_confidence(direction, value), read_by=_read_by(side, value))
@@ -176,11 +177,12 @@ def _mode_regions(diff: Diff, bench: Bench, start: int) -> list[model.Region]:
         entry = model.Moved(
             value=side.program.site(node).text or side.program.nodes[node].op, rounded_in="training", dtype=base_format(m.event),
             mode=f"training {_mode(m.event)}, inference {_mode(theirs)}", module=fold_path(side.program.site(node).module),
-            training=position(side, node), inference=position(other, other.operand(m.other_rows[0]).nodes[0]),
+            formed=position(side, node), training=position(side, rounding_node(side, m)), inference=position(other, other.operand(m.other_rows[0]).nodes[0]),
             mechanism="rounding mode", read_by=_read_by(side, _One([m])))
-        key = (entry.value, entry.mode, entry.module, entry.training.line, entry.training.column)
+        key = (entry.value, entry.mode, entry.module, entry.formed.line, entry.formed.column)
         if key in regions:
             regions[key].instances += 1
+            regions[key].moved[0].instances += 1
             continue
         proof = prove_region(bench, [m])
         regions[key] = model.Region(id=f"m{start}", rule="rounding-mode", kind="rounding-mode", title="rounding mode differs",
@@ -313,7 +315,7 @@ def _advice(report: model.Report) -> list[model.Advice]:
         if report.inference.kind == "vllm" and report.training.kind == "transformers":
             advice.append(_patch(report))
         else:
-            advice.append(model.Advice(text="make training round where inference rounds, value by value as listed above"))
+            advice.append(model.Advice(text="make training round where inference rounds, value by value as listed below"))
         names = sorted({r.rule for r in report.regions if r.rule and r.rule != "rounding-mode"})
         if names:
             advice.append(model.Advice(text="why the two stacks differ there: " + ", ".join(names), command=f"graphdiff rules show {names[0]}"))

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from graphdiff.report import model
-from graphdiff.store import Capture
+from graphdiff.store import Capture, CaptureInfo
 
 
 def side_of(capture: Capture, source: str) -> model.Side:
     """The report's description of one capture."""
     h = capture.header
-    return model.Side(kind=h.kind, model=h.model.name, versions=dict(h.versions), mode=h.mode, target=h.target, shapes=h.shapes,
-                      inductor=dict(h.inductor), source=source)
+    return model.Side(kind=h.kind, model=h.model.name, versions=dict(h.versions), mode=h.mode, target=h.target, shapes=shapes_of(h),
+                      inductor=dict(h.inductor), source=source, probe=model.Probe(tokens=len(h.probe.tokens), seed=h.probe.seed))
+
+
+def shapes_of(header: CaptureInfo) -> str:
+    """Which shapes the side's schedule holds for. Eager code of a model rounds in the same places for any."""
+    if header.shapes:
+        return header.shapes
+    if not header.probe.tokens:
+        return "of the inputs"
+    if header.mode.startswith("eager"):
+        return "any"
+    return f"{len(header.probe.tokens)} token{'s' if len(header.probe.tokens) != 1 else ''}"
 
 
 def coverage_of(inference: Capture, training: Capture) -> model.Coverage:

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 from graphdiff.compare.diff import Direction
 from graphdiff.compare.moved import MovedRead
-from graphdiff.compare.side import Side
+from graphdiff.compare.side import Side, base_format
 from graphdiff.compare.values import MovedValue
 from graphdiff.report import model
 
 
+PACKAGES = ("vllm", "transformers", "torch")
+"""Whose files are named from the package on, also where they run from a checkout."""
+
+
 def rounding_node(side: Side, read: MovedRead) -> int:
-    """The node that rounds what a row reads (the last round on the way), else what it reads."""
-    stack = list(side.operand(read.row).nodes)
+    """The op that rounds the value a row reads, as the moved event says: of the rounds between the value and the read the
+    first of that format that changes bits. Where there is none (a table stored rounded), what the row reads."""
+    base = value_node(side, read)
+    found, seen, stack = [], set(), list(side.operand(read.row).nodes)
     while stack:
         n = stack.pop()
+        if n in seen or not side.is_exact(n) or base not in side.bases_of_node(n):
+            continue
+        seen.add(n)
         node = side.program.nodes[n]
         if node.op == "round":
-            return n
-        if side.is_exact(n):
-            stack.extend(m for o in node.operands for m in o.nodes)
-    return side.operand(read.row).nodes[0]
+            found.append((node.dtype != base_format(read.event), changes_bits(side, n) is False, n))
+        stack.extend(m for o in node.operands for m in o.nodes)
+    return min(found)[-1] if found else side.operand(read.row).nodes[0]
+
+
+def changes_bits(side: Side, node: int) -> bool | None:
+    """Whether a round node is a rounding: False where the format holds all of its elements already (a sign turned, a copy),
+    None where it holds some of them."""
+    state = int(side.data.value_state[node])
+    if state < 0:
+        return None
+    before = [int(side.data.value_state[m]) for o in side.program.nodes[node].operands for m in o.nodes]
+    return not any(s >= 0 and side.data.states[s][1] == side.data.states[state][1] for s in before)
 
 
 def value_node(side: Side, read: MovedRead) -> int:
@@ -34,9 +52,22 @@ def position(side: Side, node: int) -> model.Position:
     site, n = side.program.site(node), side.program.nodes[node]
     name = site.name if site.name and not site.name.startswith("aten.") else n.attrs.get("name", n.op)
     file, line = (site.file, site.line) if site.file else (site.code, site.code_line)
-    return model.Position(node=f"%{node} {name}", kernel=site.kernel, file=file or None, line=line or None,
+    return model.Position(node=f"%{node} {name}", kernel=site.kernel, file=package_path(file) or None, line=line or None,
                           column=site.column if site.file and site.end_column else None, end_column=site.end_column or None,
                           text=site.text)
+
+
+def package_path(file: str) -> str:
+    """The path inside its package (`vllm/model_executor/models/qwen3.py`), wherever that is installed; others as they are."""
+    parts = file.split("/")
+    for folder in ("site-packages", "dist-packages"):
+        if folder in parts:
+            return "/".join(parts[len(parts) - parts[::-1].index(folder):])
+    if file.startswith("/"):
+        for package in PACKAGES:
+            if package in parts[:-1]:
+                return "/".join(parts[len(parts) - 1 - parts[::-1].index(package):])
+    return file
 
 
 def other_position(direction: Direction, value: MovedValue) -> model.Position:
@@ -85,5 +116,3 @@ def mechanism(direction: Direction, value: MovedValue) -> model.Mechanism:
 def _is_stored(side: Side, node: int) -> bool:
     """True if a rounded copy of the value is made as well."""
     return node in side.rounded_bases
-
-

@@ -55,6 +55,8 @@ class Plan:
     regions: list[dict]
     absent: dict[str, str] = field(default_factory=dict)
     """Parts of the recipe that the package lacks, and why."""
+    layers: int = 0
+    """Of the captured model."""
 
 
 def plan_patch(report: Report, training: CaptureInfo) -> Plan:
@@ -99,7 +101,7 @@ class _Planner:
         self.layers = training.model.layers
 
     def run(self) -> Plan:
-        plan = Plan(self.model_type, self.prefix, self.recipe, self.source, [], [], [])
+        plan = Plan(self.model_type, self.prefix, self.recipe, self.source, [], [], [], layers=self.layers)
         flags: dict[str, dict[str, Counter]] = {}
         for region in self.report.regions:
             self._read(region, flags, plan)
@@ -154,18 +156,18 @@ class _Planner:
             if not flags or left:
                 raise NoFit(f"`{moved.value}` is read by {', '.join(f'`{r}`' for r in sorted(left)) or 'nothing the recipe knows'}")
             return part, flags
-        raise NoFit(f"recipe {self.recipe.id} has no value `{moved.training.text or moved.value}` in {moved.module or 'the model'}")
+        raise NoFit(f"recipe {self.recipe.id} has no value `{moved.formed_in('training').text or moved.value}` in {moved.module or 'the model'}")
 
     def _is(self, value: Value, moved: Moved) -> bool:
         modules = {m.partition("model.")[2] if m.startswith("model.") else m for m in (moved.module,)}
-        if not modules & set(value.modules) or moved.training.line is None:
+        if not modules & set(value.modules) or moved.formed_in("training").line is None:
             return False
         try:
             place = find_expression(self.source, self._name(value.function), value.expression, value.occurrence)
         except NoFit:
             return False
-        return (moved.training.line, moved.training.column, moved.training.end_column) == place and \
-            (moved.training.file or "").endswith(f"modeling_{self.model_type}.py")
+        own = moved.formed_in("training")
+        return (own.line, own.column, own.end_column) == place and (own.file or "").endswith(f"modeling_{self.model_type}.py")
 
     def _name(self, text: str) -> str:
         return text.replace("$", self.prefix)

@@ -65,6 +65,7 @@ def _head(report: Report) -> str:
         "|:--|:--|",
         f"| inference | {_text(words.side(report.inference))} |",
         f"| training | {_text(words.side(report.training))} |",
+        f"| probe | {_text(words.probe(report))} |",
         f"| matched | {_text(words.matched(report))} |",
     ]
     for label, entries in (
@@ -74,6 +75,8 @@ def _head(report: Report) -> str:
         if entries:
             lines.append(f"| {label} | {_text(words.first_of(entries, LINE))} |")
     lines += [f"| outputs | {_text(text)} |" for text in words.outputs(report)]
+    if report.whole_program is not None:
+        lines += ["", _text(words.whole_program(report.whole_program))]
     return "\n".join(lines) + "\n"
 
 
@@ -115,19 +118,19 @@ def _details(number: int, region: Region) -> str:
         lines.append(f"**matters** {_text(words.bits(words.witness_bits(region.witness)))}  ")
     lines += [f"**proof** {_text(words.proof_sentence(region.witness))}", ""]
     lines += ["| value | rounded to | training | inference |", "|:--|:--|:--|:--|"]
-    lines += [_moved(entry) for entry in region.moved[:LIST_SHOWN]]
+    lines += [_moved(entry, region) for entry in region.moved[:LIST_SHOWN]]
     if len(region.moved) > LIST_SHOWN:
         lines += ["", f"and {len(region.moved) - LIST_SHOWN} more values"]
     rule = f" ({words.clean(region.rule, 60)})" if region.rule and region.rule != region.name else ""
     return _fold(f"{number}. {words.clean(region.name, 100)}{rule}: where and why", "\n".join(lines))
 
 
-def _moved(entry: Moved) -> str:
+def _moved(entry: Moved, region: Region) -> str:
     cells = [
         _code(entry.value),
-        _text(words.moved(entry)),
-        _code(words.place(entry.training)),
-        _code(words.place(entry.inference)),
+        _text(words.moved(entry, region)),
+        _code(words.places(entry, "training")),
+        _code(words.places(entry, "inference")),
     ]
     return "| " + " | ".join(cells) + " |"
 

@@ -31,12 +31,20 @@ Mechanism = Literal[
 ]
 
 
+class Probe(msgspec.Struct, kw_only=True):
+    """What both sides were run on: tokens of a model's prompt (0: a function, whose inputs are made from the seed), and the
+    seed of made-up weights and inputs."""
+
+    tokens: int = 0
+    seed: int = 0
+
+
 class Side(msgspec.Struct, kw_only=True):
     """What ran on one side.
 
     `kind` is the sort of capture (`vllm`, `transformers`, `function`), `mode` how it was compiled or that it was not,
-    `target` what its kernels are for, `shapes` the bucket they were compiled for (`dynamic`, `1 token`), `inductor` the
-    options that Inductor was given.
+    `target` what its kernels are for, `shapes` the bucket its schedule holds for (`dynamic` or `any`, `1 token`, `of the
+    inputs`), `inductor` the options that Inductor was given, `probe` the evidence that the report stands on.
     """
 
     kind: str
@@ -47,6 +55,7 @@ class Side(msgspec.Struct, kw_only=True):
     shapes: str = ""
     inductor: dict[str, bool | int | float | str | None] = {}
     source: str = ""
+    probe: Probe | None = None
 
 
 class Count(msgspec.Struct, kw_only=True):
@@ -59,6 +68,7 @@ class Count(msgspec.Struct, kw_only=True):
 class Summary(msgspec.Struct, kw_only=True):
     """Distinct values and moved roundings; layers, heads and elements that repeat one are not counted again.
 
+    `matched` counts training's values; `coverage` has the counts of both sides.
     `moved.training` are values that only training rounds, `moved.inference` those that only inference rounds.
     """
 
@@ -88,7 +98,8 @@ class Output(msgspec.Struct, kw_only=True):
 
 
 class Position(msgspec.Struct, kw_only=True):
-    """Where one side computes a value: its node, its generated kernel if it has one, and the source line.
+    """Where one side computes or rounds a value: its node, its kernel if it has one, and the source line. Paths are those
+    inside a package (`vllm/...`, `transformers/...`) wherever it is installed.
 
     `column` and `end_column` count characters from 0, the end is excluded; `text` is the source text between them.
     """
@@ -105,6 +116,9 @@ class Position(msgspec.Struct, kw_only=True):
 class Moved(msgspec.Struct, kw_only=True):
     """One value that is rounded on one side only.
 
+    The position on the side `rounded_in` is the op that rounds; `formed` is where that side computes the value: another
+    line where a cast rounds it later. The position on the other side is where that one computes it.
+
     `module` is the module path with layer numbers folded (`model.layers.*.self_attn.q_norm`) and `instances` how often
     the value stands in the program. `share` is the part of its elements that only one side rounds (1.0: all of them).
     `read_by` names the reads that see the difference. `confidence`, 0 to 1, says how sure the pairing is.
@@ -115,6 +129,7 @@ class Moved(msgspec.Struct, kw_only=True):
     dtype: str
     inference: Position = msgspec.field(default_factory=Position)
     training: Position = msgspec.field(default_factory=Position)
+    formed: Position = msgspec.field(default_factory=Position)
     module: str = ""
     instances: int = 1
     mechanism: Mechanism = "unknown"
@@ -122,6 +137,11 @@ class Moved(msgspec.Struct, kw_only=True):
     confidence: float = 1.0
     read_by: list[str] = []
     mode: str = ""
+
+    def formed_in(self, side: SideName) -> Position:
+        """Where that side computes the value, wherever it is rounded."""
+        own = self.formed if side == self.rounded_in and self.formed != Position() else None
+        return own or (self.training if side == "training" else self.inference)
 
 
 class Bits(msgspec.Struct, kw_only=True):

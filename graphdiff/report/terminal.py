@@ -1,7 +1,8 @@
 """The report on a terminal, or as text in a pipe: no colour codes there, 80 columns unless COLUMNS says more.
 
-The first ten lines decide: what was compared, how much of it matched, the verdict with its exit status, the worst
-regions. What follows answers where, why and what to do, and is cut with a count when a report is long.
+The first ten lines decide: what was compared and on what, how much of it matched, the verdict with its exit status, what
+it does to the whole program, the worst regions; then what to do. What follows answers where and why, and is cut with a
+count when a report is long.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from graphdiff.report.verdict import worst_first
 WIDE = 76
 """Columns from which the region table shows every column."""
 
-LABEL_WIDTH = 9
+LABEL_WIDTH, HEAD_WIDTH = 9, 12
 ROWS_SHOWN, DETAILS_SHOWN, ENTRIES_SHOWN = 40, 12, 10
 """Regions in the table, regions with details, lines of each list; a report of thousands stays readable."""
 
@@ -45,18 +46,14 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
     regions = worst_first(report.regions)
     if regions:
         _table(console, regions)
-        _details(console, regions)
-    _whole_program(console, report)
     _advice(console, report)
+    _details(console, regions)
+    _whole_program(console, report)
     sides = (("inference", report.inference), ("training", report.training))
     _list(console, "Not found on the other side", (words.unmatched(entry) for entry in report.unmatched))
     _list(console, "Hidden by the other side", (words.opaque(entry) for entry in report.opaque))
-    # One entry alone stands in the head already.
-    for title, entries in (
-        ("Not captured", words.not_captured(report)),
-        ("Unlike production", words.differences(report)),
-    ):
-        _list(console, title, entries if len(entries) > 1 else [])
+    _list(console, "Not captured", words.not_captured(report))
+    _list(console, "Unlike production", words.differences(report))
     _list(console, "Machine code", machine.lines(report))
     _list(console, "Versions", [f"{name}: {words.versions(side)}" for name, side in sides if side.versions])
     _list(console, "Notes", (words.clean(note, 600) for note in report.notes))
@@ -64,20 +61,19 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
 
 
 def _trust(console: Console, report: Report) -> None:
-    """What was compared, how much matched, and the verdict."""
+    """What was compared, how much matched, the verdict, and what it does to the whole program."""
     rows: list[tuple[str, str | Text]] = [
         ("inference", words.side(report.inference)),
         ("training", words.side(report.training)),
+        ("probe", words.probe(report)),
         ("matched", words.matched(report)),
+        ("not captured", words.left_out(report, console.width - HEAD_WIDTH - 2)),
     ]
-    room = console.width - LABEL_WIDTH - 2
-    if missing := words.not_captured(report):
-        rows.append(("not seen", words.first_of(missing, room)))
-    if departures := words.differences(report):
-        rows.append(("differs", words.first_of(departures, room)))
     rows += [("outputs", text) for text in words.outputs(report)]
-    console.print(_grid(rows))
+    console.print(_grid([row for row in rows if row[1]], label_width=HEAD_WIDTH))
     console.print(Text(words.verdict(report), style=_STYLE[report.verdict]))
+    if report.whole_program is not None:
+        console.print(Text(words.whole_program(report.whole_program)))
 
 
 def _table(console: Console, regions: list[Region]) -> None:
@@ -86,7 +82,8 @@ def _table(console: Console, regions: list[Region]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     table.add_column("#", justify="right")
     table.add_column("region", overflow="fold", ratio=1)
-    for column in ("train", "infer", "changed", *(("ulp", "signs") if wide else ())):
+    columns = ("train", "infer", "changed", *(("ulp", "signs") if wide else ()))
+    for column in columns:
         table.add_column(column, justify="left" if column == "signs" else "right", no_wrap=True)
     table.add_column("proof", no_wrap=True)
     for number, region in enumerate(regions[:ROWS_SHOWN], 1):
@@ -94,7 +91,7 @@ def _table(console: Console, regions: list[Region]) -> None:
     console.print()
     console.print(table)
     _cut(console, len(regions) - ROWS_SHOWN, "region")
-    console.print(Text(words.legend(), style="dim"))
+    console.print(Text(words.legend((*columns, "proof")), style="dim"))
 
 
 def _row(number: int, region: Region, wide: bool) -> list[str]:
@@ -128,21 +125,21 @@ def _details(console: Console, regions: list[Region]) -> None:
         rows.append(("proof", words.proof_sentence(region.witness)))
         console.print(Padding(_grid(rows), (0, 0, 0, 3)))
         for entry in region.moved[:ENTRIES_SHOWN]:
-            _moved(console, entry)
+            _moved(console, entry, region)
         _cut(console, len(region.moved) - ENTRIES_SHOWN, "value", indent=3)
     if len(regions) > DETAILS_SHOWN:
         console.print()
         _cut(console, len(regions) - DETAILS_SHOWN, "region", what="details of ")
 
 
-def _moved(console: Console, entry: Moved) -> None:
+def _moved(console: Console, entry: Moved, region: Region) -> None:
     """One moved rounding: the value as a person writes it, then both places."""
     console.print(
-        Padding(Text.assemble((words.clean(entry.value, 100), "bold"), f"  {words.moved(entry)}"), (0, 0, 0, 3))
+        Padding(Text.assemble((words.clean(entry.value, 100), "bold"), f"  {words.moved(entry, region)}"), (0, 0, 0, 3))
     )
     rows: list[tuple[str, str | Text]] = [
-        ("training", words.place(entry.training)),
-        ("inference", words.place(entry.inference)),
+        ("training", words.places(entry, "training")),
+        ("inference", words.places(entry, "inference")),
     ]
     if entry.read_by:
         rows.append(("read by", _some([words.clean(name, 80) for name in entry.read_by], 4)))

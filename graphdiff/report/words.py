@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from graphdiff.report.model import Bits, Moved, Opaque, Output, Position, Region, Report, Side, Unmatched, Witness
+from graphdiff.report.model import Bits, Moved, Opaque, Output, Position, Probe, Region, Report, Side, SideName, Unmatched, Witness
 from graphdiff.report.verdict import unlike_output
 
 FIELD_LIMIT = 240
@@ -21,13 +21,14 @@ _VERDICT = {
     "could not tell": "COULD NOT TELL: nothing on one side was found on the other",
 }
 
-_LEGEND = (
-    ("train, infer", "values rounded on that side only"),
-    ("changed", "outputs of the region whose bits differ"),
-    ("ulp", "the largest difference, in units in the last place"),
-    ("signs", "whether the differences lean one way"),
-    ("proof", "training's region with inference's roundings gives inference's bits"),
-)
+_LEGEND = {
+    ("train", "infer"): "values rounded on that side only",
+    ("training only", "inference only"): "values rounded on that side only",
+    ("changed",): "outputs of the region whose bits differ",
+    ("ulp",): "the largest difference, in units in the last place",
+    ("signs",): "whether the differences lean one way",
+    ("proof",): "training's region with inference's roundings gives inference's bits",
+}
 
 
 def clean(text: str, limit: int = FIELD_LIMIT) -> str:
@@ -51,14 +52,29 @@ def percent(part: int, whole: int) -> str:
         return "<0.1 %"
     if 99.9 < share < 100:
         return ">99.9 %"
-    return f"{share:.1f} %".replace(".0 %", " %")
+    return f"{share:.1f} %"
 
 
 def side(side: Side) -> str:
-    """`transformers 5.19.0 · qwen3-tiny · eager · cpu · 8 tokens`; the other versions stand in `versions`."""
+    """`transformers 5.19.0 · qwen3-tiny · eager · cpu`; shapes stand in `probe`, the other versions in `versions`."""
     engine = " ".join(part for part in (side.kind, side.versions.get(side.kind, "")) if part)
     options = ", ".join(f"{name}={value}" for name, value in side.inductor.items())
-    return clean(" · ".join(part for part in (engine, side.model, side.mode, side.target, side.shapes, options) if part))
+    return clean(" · ".join(part for part in (engine, side.model, side.mode, side.target, options) if part))
+
+
+def probe(report: Report) -> str:
+    """What the report stands on, and which shapes it is about: `4 tokens, seed 0; shapes: inference dynamic, training any`."""
+    one, two = (_ran(side.probe) for side in (report.inference, report.training))
+    ran = one if one == two else "; ".join(f"{name} {text}" for name, text in (("inference", one), ("training", two)) if text)
+    one, two = report.inference.shapes, report.training.shapes
+    shapes = one if one == two else ", ".join(f"{name} {text or 'unknown'}" for name, text in (("inference", one), ("training", two)))
+    return clean("; ".join(part for part in (ran, f"shapes: {shapes}" if shapes else "") if part))
+
+
+def _ran(probe: Probe | None) -> str:
+    if probe is None:
+        return ""
+    return f"{plural(probe.tokens, 'token')}, seed {probe.seed}" if probe.tokens else f"inputs of seed {probe.seed}"
 
 
 def versions(side: Side) -> str:
@@ -87,15 +103,25 @@ def differences(report: Report) -> list[str]:
     return _per_side(report.coverage.inference.differences, report.coverage.training.differences)
 
 
+def left_out(report: Report, width: int) -> str:
+    """What was not captured and how much is unlike production, in one line; both stand below in full."""
+    missing, unlike = not_captured(report), differences(report)
+    tail = f"; unlike production in {plural(len(unlike), 'way')}" if unlike else ""
+    if not missing and not unlike:
+        return ""
+    room = width - len(tail) - len(" (below)")
+    first = first_of(missing, room, below="") if missing else "nothing noted"
+    fits = len(first) <= room and (room >= 45 or len(missing) < 2)
+    return (first if fits else plural(len(missing), "part")) + tail + " (below)"
+
+
 def _per_side(inference: Iterable[str], training: Iterable[str]) -> list[str]:
     return [f"inference: {clean(entry)}" for entry in inference] + [f"training: {clean(entry)}" for entry in training]
 
 
-def first_of(entries: list[str], width: int = 0) -> str:
+def first_of(entries: list[str], width: int = 0, below: str = ", below") -> str:
     """The first entry and how many follow, cut to `width` columns if it stands below in full."""
-    if len(entries) == 1:
-        return entries[0]
-    more = f" (and {len(entries) - 1} more, below)"
+    more = f" (and {len(entries) - 1} more{below})" if len(entries) > 1 else ""
     first, room = entries[0], width - len(more)
     if width and len(first) > room:
         first = first[: max(room - 2, 8)].rsplit(" ", 1)[0].rstrip(" ,:;(") + " …"
@@ -106,7 +132,7 @@ def verdict(report: Report) -> str:
     """The one line that answers: is anything moved, and what exit status does that mean."""
     if report.verdict == "moved":
         moved = report.summary.moved
-        text = f"MOVED: {plural(moved.training, 'value')} rounded in training only, {moved.inference} in inference only"
+        text = f"MOVED: {plural(moved.training, 'value')} rounded in training only, {moved.inference} in inference only{_unfolded(report)}"
     elif report.verdict == "could not tell" and (unlike := unlike_output(report)):
         text = f"COULD NOT TELL: no rounding moved, but {output(unlike)}"
     elif report.verdict == "same" and rounds_nothing(report):
@@ -163,6 +189,27 @@ def outputs(report: Report) -> list[str]:
         return []
     choice = ": another choice (top-k, argmax), or another computation" if entry.how == "numbers" else ""
     return [output(entry, moved=True) + choice]
+
+
+def _unfolded(report: Report) -> str:
+    """` (27 over all layers)`: the same values counted in every layer, where that is another number."""
+    regions = [region for region in report.regions if region.kind != "rounding-mode"]
+    folded, every = [], []
+    for side in ("training", "inference"):
+        entries = [entry for region in regions for entry in region.moved if entry.rounded_in == side]
+        folded.append(len(entries))
+        every.append(sum(entry.instances for entry in entries))
+    return "" if folded == every else f" ({' and '.join(str(n) for n in every if n)} over all layers)"
+
+
+def whole_program(witness: Witness) -> str:
+    """How much of the outputs differs now, and with inference's roundings in training, in one line."""
+    if not witness.elements:
+        return f"whole program: {proof_sentence(witness)}"
+    text = f"whole program: {percent(witness.differing, witness.elements)} of {plural(witness.elements, 'output')} differ"
+    if witness.after is None:
+        return f"{text}; not checked with inference's roundings"
+    return f"{text}, {percent(witness.after.differing, witness.after.elements)} with inference's roundings"
 
 
 def repeats(region: Region) -> str:
@@ -222,11 +269,15 @@ def witness_bits(witness: Witness) -> Bits:
     )
 
 
-def moved(entry: Moved) -> str:
-    """`bfloat16 in training only`, with the share when only part of the elements are."""
+def moved(entry: Moved, region: Region) -> str:
+    """`bfloat16 in training only`, with the share when only part of the elements are, and how often it stands in the region
+    if not once in each of its layers."""
     share = "" if entry.share >= 1.0 else f" for {percent(round(entry.share * 10_000), 10_000)} of its elements"
     sure = "" if entry.confidence >= 1.0 else f", confidence {entry.confidence:.2f}"
-    return f"{clean(entry.dtype)} in {entry.rounded_in} only{share}{sure}"
+    unit = "layers" if any(".*" in module for module in region.modules) else "places"
+    some = entry.instances != region.instances
+    often = f", in {entry.instances} of {region.instances} {unit}" if some and entry.instances < region.instances else f", {entry.instances} times" if some else ""
+    return f"{clean(entry.dtype)} in {entry.rounded_in} only{share}{often}{sure}"
 
 
 def mechanisms(region: Region) -> str:
@@ -235,11 +286,11 @@ def mechanisms(region: Region) -> str:
 
 
 def short_path(path: str) -> str:
-    """The path inside its package or, for other files, its last three parts."""
+    """The path inside its package, a relative path as it is or, for other files, the last three parts."""
     parts = clean(path).replace("\\", "/").split("/")
     if "site-packages" in parts:
         return "/".join(parts[len(parts) - parts[::-1].index("site-packages") :])
-    return "/".join(parts[-3:])
+    return "/".join(parts[-3:] if parts[0] == "" or ":" in parts[0] else parts)
 
 
 def source(position: Position) -> str:
@@ -260,6 +311,18 @@ def place(position: Position) -> str:
     if not any(parts):
         return clean(position.node) or "position unknown"
     return "  ".join(part for part in parts if part)
+
+
+def places(entry: Moved, side: SideName) -> str:
+    """Where one side rounds a moved value, and where it forms it if that is elsewhere; the other side only forms it."""
+    here = entry.training if side == "training" else entry.inference
+    formed = entry.formed_in(side)
+    if (formed.file, formed.line, formed.column) == (here.file, here.line, here.column):
+        return place(here)
+    origin = source(formed)
+    if formed.file == here.file:
+        origin = origin.rpartition("/")[2]
+    return f"rounded at {place(here)}, formed at {'  '.join(part for part in (origin, clean(formed.text, 100)) if part) or place(formed)}"
 
 
 def unmatched(entry: Unmatched) -> str:
@@ -285,6 +348,7 @@ def opaque(entry: Opaque) -> str:
     return f"{entry.side}: " + ", ".join(part for part in parts if part)
 
 
-def legend() -> str:
-    """What the columns of the region table mean."""
-    return "; ".join(f"{column}: {meaning}" for column, meaning in _LEGEND) + "."
+def legend(columns: Iterable[str]) -> str:
+    """What these columns of the region table mean."""
+    shown = set(columns)
+    return "; ".join(f"{', '.join(names)}: {meaning}" for names, meaning in _LEGEND.items() if shown >= set(names)) + "."

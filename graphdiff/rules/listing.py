@@ -33,6 +33,8 @@ def rules_show(name: str) -> dict[str, Any]:
         "kind": data.kind,
         "priority": data.priority,
         "description": " ".join(data.description.split()),
+        "why": " ".join(data.why.split()),
+        "what to do": " ".join(data.advice.split()),
         "documentation": f"docs/rules/{data.id}.md",
         "values": [{"value": v.name, "role": v.role, "pattern": " ".join(v.pattern.split())} for v in data.values],
         "references": list(data.references),

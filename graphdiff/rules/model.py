@@ -56,6 +56,7 @@ class RuleFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=
 
     needs: lists of roles; an instance counts only if it has a moved value from each list.
     identity: variables that two roots of one instance have in common (the halves of a rotation).
+    why, advice: why the two stacks differ there, and what to do about it.
     takes_over: names an instance of another rule, if all moved values of it are also its own; their names stay.
     """
 
@@ -64,6 +65,8 @@ class RuleFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=
     kind: RegionKind
     priority: int
     description: str
+    why: str = ""
+    advice: str = ""
     references: list[str]
     values: list[Value]
     fires: list[Fires]

@@ -11,11 +11,13 @@ SCHEMA = 1
 
 
 class Check(msgspec.Struct, kw_only=True):
-    """One claim. ok: None if it could not be tried here, and `detail` says why."""
+    """One claim. ok: None if it could not be tried here, and `detail` says why. outcome: what text says instead of
+    `proved`, `FAILED` or `not tried`."""
 
     name: str
     ok: bool | None
     detail: str
+    outcome: str = ""
     numbers: dict[str, Any] = {}
 
 
@@ -58,7 +60,7 @@ def as_text(found: Verification) -> str:
     width = max(len(c.name) for c in found.checks)
     lines = [f"{found.package} on {found.model}: {', '.join(found.parts)}"]
     for c in found.checks:
-        lines += textwrap.wrap(f"{words[c.ok]:9}  {c.name:{width}}  {c.detail}", 110, subsequent_indent=" " * (width + 13))
+        lines += textwrap.wrap(f"{c.outcome or words[c.ok]:9}  {c.name:{width}}  {c.detail}", 110, subsequent_indent=" " * (width + 13))
     if found.kernels:
         lines += ["", "each kernel's bits against the engine's program:"]
         width = max(len(k.kernel) for k in found.kernels)
@@ -68,5 +70,8 @@ def as_text(found: Verification) -> str:
         lines.append("")
     lines += [line for note in found.notes for line in textwrap.wrap(note, 110)]
     failed = sum(c.ok is False for c in found.checks)
-    lines.append(f"{failed} of {len(found.checks)} checks failed; exit status {found.exit_status}" if failed else "all checks passed; exit status 0")
+    proved = sum(c.ok is True for c in found.checks)
+    rest = "" if proved == len(found.checks) else f", {len(found.checks) - proved} prove nothing here"
+    lines.append(f"{failed} of {len(found.checks)} checks failed; exit status {found.exit_status}" if failed else
+                 "all checks passed; exit status 0" if not rest else f"no check failed: {proved} of {len(found.checks)} proved{rest}; exit status 0")
     return "\n".join(lines) + "\n"

@@ -45,7 +45,10 @@ def verify_patch(folder: Path, model: Any, engine: Capture, compare: Callable[[C
 
     values = [manifest["parts"][p]["values"] for p in chosen]
     aligned = sum(v["layer"] * model.layers + v["model"] for v in values)
-    found.checks.append(rounding.check_rounding(before, after, aligned))
+    layer, once = (sum(v[key] for v in values) for key in ("layer", "model"))
+    unit = f"{layer} a layer in {model.layers} layers" + (f", and {once} more" if once else "")
+    rules = {rule for p in chosen for rule in manifest["parts"][p]["rules"]}
+    found.checks.append(rounding.check_rounding(before, after, aligned, rules=rules, unit=unit))
     found.checks.append(rounding.check_matched(before, after))
     complete = set(chosen) == set(manifest["parts"]) and not manifest["uncovered"]
     progress("evaluating both programs")

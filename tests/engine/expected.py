@@ -39,7 +39,7 @@ def moved(name: str, layers: int) -> Counter:
 
 def found(report, side: str = "training") -> Counter:
     """The same lines of a report."""
-    return Counter((m.module, m.training.text, m.instances) for r in report.regions for m in r.moved if m.rounded_in == side)
+    return Counter((m.module, m.formed_in("training").text, m.instances) for r in report.regions for m in r.moved if m.rounded_in == side)
 
 
 def unfolded(report, side: str = "training") -> int:

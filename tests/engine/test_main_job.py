@@ -69,8 +69,8 @@ def test_autocast_over_float32_weights_is_a_schedule_of_its_own(reports):
     assert training == {k: 1 for k in moved("qwen3-tiny", 2)
                         if k[0].endswith((".q_norm", ".k_norm")) and "rsqrt" in k[1] or k[0].endswith(".act_fn")}
     tables = [m for r in report.regions for m in r.moved if m.mechanism == "table dtype"]
-    assert {(m.training.text, m.rounded_in) for m in tables} == {("emb.cos()", "inference"), ("emb.sin()", "inference")}
-    rest = Counter(m.training.text for r in report.regions for m in r.moved if m.rounded_in == "inference" and m.mechanism != "table dtype")
+    assert {(m.formed_in("training").text, m.rounded_in) for m in tables} == {("emb.cos()", "inference"), ("emb.sin()", "inference")}
+    rest = Counter(m.formed_in("training").text for r in report.regions for m in r.moved if m.rounded_in == "inference" and m.mechanism != "table dtype")
     assert rest == {"residual + hidden_states": 1, "self.weight * hidden_states.to(input_dtype)": 1}
     assert (unfolded(report), unfolded(report, "inference")) == (6, 4), inference
     assert any(r.rule == "rope-table" for r in report.regions)

@@ -11,6 +11,7 @@ from graphdiff.report.model import (
     Moved,
     Opaque,
     Position,
+    Probe,
     Region,
     Report,
     Side,
@@ -24,6 +25,7 @@ from graphdiff.report.verdict import conclude
 MODEL_FILE = "/opt/venv/lib/python3.11/site-packages/transformers/models/qwen3/modeling_qwen3.py"
 XHAT, SUM = "x * rsqrt(mean(x^2) + eps)", "residual + hidden_states"
 CAST = (63, 29, 58, "hidden_states.to(input_dtype)")
+FORMED = Position(node="%19 mul", file=MODEL_FILE, line=62, column=24, end_column=85, text="hidden_states * torch.rsqrt(variance)")
 LAYER = "model.layers.*"
 
 
@@ -36,6 +38,9 @@ def moved(value: str, source: tuple[int, int, int, str], kernel: str, node: str,
         dtype="bfloat16",
         inference=Position(node=node, kernel=kernel, file="output_code.py", line=118),
         training=Position(
+            node=f"aten.{node}", file=MODEL_FILE, line=line, column=column, end_column=end_column, text=text
+        ),
+        formed=FORMED if source == CAST else Position(
             node=f"aten.{node}", file=MODEL_FILE, line=line, column=column, end_column=end_column, text=text
         ),
         module=module,
@@ -182,7 +187,8 @@ def qwen3_report() -> Report:
     report = Report(
         graphdiff="0.1.0",
         inference=Side(
-            kind="vllm", model="qwen3-tiny", versions=versions, mode="VLLM_COMPILE", target="cuda:90", shapes="dynamic"
+            kind="vllm", model="qwen3-tiny", versions=versions, mode="VLLM_COMPILE", target="cuda:90", shapes="dynamic",
+            probe=Probe(tokens=8),
         ),
         training=Side(
             kind="transformers",
@@ -190,7 +196,8 @@ def qwen3_report() -> Report:
             versions={"torch": "2.13.0+cpu", "transformers": "5.19.0"},
             mode="eager",
             target="cpu",
-            shapes="8 tokens",
+            shapes="any",
+            probe=Probe(tokens=8),
         ),
         summary=Summary(
             values=Count(inference=97, training=141),

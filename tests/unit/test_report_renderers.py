@@ -12,15 +12,17 @@ from sample_report import qwen3_report
 from graphdiff.errors import GraphdiffError
 from graphdiff.report import conclude, decode, encode, render_text, words
 from graphdiff.report.markdown import LIMIT
-from graphdiff.report.model import Bits, Count, Moved, Position, Region, Report, Side, Summary, Unmatched, Witness
+from graphdiff.report.model import Bits, Count, Moved, Position, Probe, Region, Report, Side, Summary, Unmatched, Witness
 
 HEAD_AT_80 = """\
-inference  vllm 0.32.0 · qwen3-tiny · VLLM_COMPILE · cuda:90 · dynamic
-training   transformers 5.19.0 · qwen3-tiny · eager · cpu · 8 tokens
-matched    97/97 inference, 97/141 training values; unmatched 0, 2; opaque 12
-not seen   inference: the sampler
-differs    inference: kernels for cuda:90 generated without a GPU
-MOVED: 15 values rounded in training only, 0 in inference only; exit status 1
+inference     vllm 0.32.0 · qwen3-tiny · VLLM_COMPILE · cuda:90
+training      transformers 5.19.0 · qwen3-tiny · eager · cpu
+probe         8 tokens, seed 0; shapes: inference dynamic, training any
+matched       97/97 inference, 97/141 training values; unmatched 0, 2; opaque 12
+not captured  inference: the sampler; unlike production in 1 way (below)
+MOVED: 15 values rounded in training only, 0 in inference only (365 over all
+layers); exit status 1
+whole program: 84.0 % of 512 outputs differ, 0.0 % with inference's roundings
 
 #  region                               train  infer  changed  ulp  signs  proof
 1  k norm and RoPE (28 layers)              4      0   41.3 %    2  mixed  yes
@@ -117,8 +119,55 @@ def test_terminal_answers_where_why_and_what_to_do():
     assert "transformers/models/qwen3/modeling_qwen3.py:81:36" in text
     assert "kernel triton_poi_fused_mul_silu_5" in text
     assert "recomputed from inputs" in text
-    assert "rotate_half(q) * sin  bfloat16 in training only for 50 % of its elements" in text
+    assert "rotate_half(q) * sin  bfloat16 in training only for 50.0 % of its elements" in text
     assert "graphdiff patch build/compare/report.json -o patch" in text
+
+
+def test_both_lines_are_said_where_a_cast_rounds_what_another_line_forms():
+    text = " ".join(render_text(qwen3_report(), "terminal", width=100).split())
+    both = "modeling_qwen3.py:63:30 hidden_states.to(input_dtype), formed at modeling_qwen3.py:62:25 hidden_states * torch.rsqrt(variance)"
+    assert "rounded at transformers/models/qwen3/" + both in text
+    assert both in " ".join(render_text(qwen3_report(), "html").split())
+    assert "modeling_qwen3.py:160:16 q * cos" in text and "rounded at transformers/models/qwen3/modeling_qwen3.py:160" not in text
+
+
+def test_how_often_a_value_stands_is_said_where_it_is_not_once_a_layer():
+    report = qwen3_report()
+    report.regions[5].moved[0].instances = 1
+    for format in ("terminal", "markdown", "html"):
+        assert render_text(report, format, width=120).count("in training only, in 1 of 27 layers") == 1
+    assert report.regions[5].instances == 27
+
+
+@pytest.mark.parametrize("format", ["terminal", "html", "markdown"])
+def test_what_to_do_stands_between_the_table_and_the_details(format):
+    text = render_text(qwen3_report(), format, width=100).replace("<strong>", "")
+    order = ["whole program: 84.0 % of 512 outputs differ, 0.0 % with inference", "SwiGLU", "graphdiff patch build", "q * cos", "the sampler"]
+    places = [text.index(words) for words in order[:4]] + [text.rindex(order[4])]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_legend_names_the_columns_that_are_shown_and_no_other(width):
+    text = " ".join(render_text(qwen3_report(), "terminal", width=width).split())
+    assert ("ulp: the largest" in text) is ("signs: whether" in text) is (width == 100)
+    assert "train, infer: values rounded" in text
+    html = render_text(qwen3_report(), "html")
+    assert "training only, inference only: values rounded" in html and "train, infer" not in html
+
+
+@pytest.mark.parametrize("format", ["terminal", "html", "markdown"])
+def test_what_is_missing_is_called_the_same_everywhere(format):
+    text = render_text(qwen3_report(), format, width=100).lower()
+    assert "not captured" in text and "unlike production" in text and "not seen" not in text
+
+
+def test_functions_have_inputs_and_no_tokens():
+    report = empty_report()
+    for side in (report.inference, report.training):
+        side.probe, side.shapes = Probe(seed=3), "of the inputs"
+    assert "inputs of seed 3; shapes: of the inputs" in render_text(report, "terminal")
+    assert json.loads(render_text(report, "json"))["training"]["probe"] == {"tokens": 0, "seed": 3}
 
 
 def test_nothing_moved_is_one_line_and_no_table():
@@ -161,7 +210,7 @@ def test_json_has_the_keys_of_the_contract():
         "unmatched",
         "notes",
     ]
-    assert {"kind", "model", "versions", "mode", "target"} <= set(data["inference"])
+    assert {"kind", "model", "versions", "mode", "target", "shapes", "probe"} <= set(data["inference"])
     assert data["summary"] == {
         "values": {"inference": 97, "training": 141},
         "matched": 97,
@@ -173,7 +222,7 @@ def test_json_has_the_keys_of_the_contract():
     assert {"id", "rule", "kind", "modules", "instances", "kernels", "moved", "witness"} <= set(region)
     assert {"transplant_bitwise", "elements", "differing", "max_ulp", "max_abs"} <= set(region["witness"])
     entry = region["moved"][0]
-    assert {"value", "rounded_in", "dtype", "inference", "training"} <= set(entry)
+    assert {"value", "rounded_in", "dtype", "inference", "training", "formed"} <= set(entry)
     assert {"node", "kernel", "file", "line"} <= set(entry["inference"])
     assert {"node", "file", "line", "column", "end_column", "text"} <= set(entry["training"])
 
@@ -265,7 +314,7 @@ def test_worst_region_comes_first_whatever_the_order_in_the_report():
 
 @pytest.mark.parametrize(
     ("part", "whole", "text"),
-    [(0, 0, "-"), (0, 9, "0 %"), (1, 10_000, "<0.1 %"), (1, 8, "12.5 %"), (9999, 10_000, ">99.9 %"), (9, 9, "100 %")],
+    [(0, 0, "-"), (0, 9, "0.0 %"), (1, 10_000, "<0.1 %"), (1, 8, "12.5 %"), (9999, 10_000, ">99.9 %"), (9, 9, "100.0 %")],
 )
 def test_percent_never_hides_a_difference(part, whole, text):
     assert words.percent(part, whole) == text

@@ -23,7 +23,7 @@ class ModelRef:
     """A checkpoint folder that vLLM and transformers load.
 
     `name` is what a person calls it, `synthetic` tells made-up weights from real ones, `layers` how many decoder
-    layers it has, `fingerprint` is equal for equal checkpoints wherever they lie.
+    layers it has, `fingerprint` is equal for equal checkpoints wherever they lie, `seed` what made-up weights come from.
     """
 
     name: str
@@ -32,6 +32,7 @@ class ModelRef:
     layers: int
     fingerprint: str
     config: dict[str, Any] = field(repr=False)
+    seed: int = 0
 
 
 def reference(name: str, folder: Path, *, synthetic: bool) -> ModelRef:

@@ -1,5 +1,6 @@
 """From what a person names (a folder, a config file, a shipped name) to a checkpoint on disk."""
 
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def _from_path(path: Path, layers: int | None, seed: int) -> ModelRef:
 
 def _synthetic(name: str, config_file: Path, layers: int | None, seed: int) -> ModelRef:
     folder = synthetic_checkpoint(name, read_config(config_file), layers=layers, seed=seed)
-    return reference(name, folder, synthetic=True)
+    return replace(reference(name, folder, synthetic=True), seed=seed)
 
 
 def _unknown(name: str) -> GraphdiffError:

@@ -112,7 +112,7 @@ def test_a_longer_expression_that_begins_in_the_same_place_is_another_value(repo
     less = copy.deepcopy(report)
     region = next(r for r in less.regions if r.rule == "gated-activation")
     product = copy.deepcopy(region.moved[0])
-    product.value, product.training.end_column = "silu(gate) * up", product.training.end_column + 18
+    product.value, product.formed.end_column = "silu(gate) * up", product.formed.end_column + 18
     region.moved.append(product)
     plan = plan_patch(less, captures[1].header)
     assert [p.part.name for p in plan.parts] == ["rope", "swiglu", "residual_rmsnorm"]

@@ -51,6 +51,34 @@ def test_moved_values_left_per_part(folder, capsys, parts, left):
     """facts/end_to_end.md: 27 without a patch."""
     status, checks, _ = verify(folder, capsys, "--parts", parts)
     assert status == 0 and checks["rounding places"]["numbers"]["after"] == left
+    bits = checks["final hidden states"]  # what is not applied is not proved
+    assert bits["ok"] is None and "not claimed" in bits["detail"]
+    numbers = bits["numbers"]
+    assert bits["outcome"] == ("no change" if numbers["differing_before"] == numbers["differing_after"] else "")
+
+
+def test_one_part_is_said_to_change_nothing_and_not_to_be_proved(folder, capsys):
+    assert main(["verify", str(folder), "--model", "qwen3-tiny", *ENGINE, "--parts", "rope"]) == 0
+    out = capsys.readouterr().out
+    line = next(line for line in out.splitlines() if "final hidden states" in line)
+    assert line.startswith("no change") and "1 prove nothing here" in out and "all checks passed" not in out
+    assert "27 moved values before, 11 after, counted in every layer; the parts align 16 (8 a layer in 2 layers)" in " ".join(out.split())
+
+
+def test_values_that_stay_are_named(folder, copied, capsys):
+    target = copied("plain.py", "x = weight.float() * x", "x = _rounded(weight.float() * x, dtype)")
+    status, checks, _ = verify(target, capsys, "--parts", "rope")
+    detail = checks["rounding places"]["detail"]
+    assert status == 1 and "the parts align 16 (8 a layer in 2 layers), and 12 went; left: " in detail
+    assert "xhat * weight in model.layers.*.self_attn" in detail and "silu" not in detail
+    assert "order of sums explains" in checks["operators"]["detail"] and "more than float32" in checks["operators"]["detail"]
+    assert checks["operators"]["ok"] is False
+
+
+def test_a_trainers_capture_is_refused_in_one_line(folder, capsys):
+    assert main(["verify", str(folder), "--model", "qwen3-tiny", "--inference", str(CAPTURES[1])]) == 2
+    error = capsys.readouterr().err
+    assert "not of the engine" in error and len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

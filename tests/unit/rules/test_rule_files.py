@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from graphdiff.errors import GraphdiffError
+from graphdiff.report import listing
 from graphdiff.rules import load_rules, rules_list, rules_show
 from graphdiff.rules.location import rules_directory
 
@@ -98,3 +99,13 @@ def test_every_page_is_of_a_rule():
 def test_every_example_is_used():
     used = {e.example for r in load_rules() for e in (*r.data.fires, *r.data.silent)}
     assert used == {f"examples/{p.name}" for p in (rules_directory() / "examples").glob("*.py")}
+
+
+@pytest.mark.parametrize("rule", load_rules(), ids=lambda r: r.id)
+def test_show_says_all_that_the_page_says_and_cuts_nothing(rule):
+    page = " ".join((ROOT / "docs" / "rules" / f"{rule.id}.md").read_text().split())
+    shown = rules_show(rule.id)
+    assert shown["why"] and f"## Why the two stacks differ here {shown['why']} ##" in page
+    assert shown["what to do"] and f"## What to do {shown['what to do']} ##" in page
+    text = " ".join(listing.render(shown, width=60).split())
+    assert all(shown[key] in text for key in ("description", "why", "what to do")) and "…" not in text
