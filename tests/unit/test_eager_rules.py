@@ -266,6 +266,30 @@ def test_attention_with_more_keys_than_queries():
     assert_same(lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True), q, k)
 
 
+def test_what_is_written_later_does_not_reach_a_constant():
+    constant = T([1.0, 2.0, 3.0])
+
+    def function(x):
+        torch.manual_seed(0)
+        mask = torch.empty(3, 10).bernoulli_(0.5).div_(0.5)
+        number = constant.clone()
+        y = x[:3] * mask + number[:, None]
+        number.mul_(100)
+        mask.zero_()
+        return y, F.dropout(x, 0.3)
+
+    assert_same(function, x)
+
+    def over_a_constant(x):
+        kept = T([1.0, 2.0, 3.0])
+        first = x[:3, :3] * kept
+        kept[0] = 7.0
+        kept.mul_(2)
+        return first, x[:3, :3] * kept
+
+    assert_same(over_a_constant, x)
+
+
 # ---- complex numbers
 @pytest.mark.parametrize("function", [
     lambda a, b: a.conj() * b, lambda a, b: a.conj().clone(), lambda a, b: a.conj().imag * 2, lambda a, b: a.conj().real * 2,

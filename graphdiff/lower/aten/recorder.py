@@ -147,7 +147,7 @@ class Recorder(TorchDispatchMode):
             name, dynamic, keep = self._names[key]
             return Storage.of_leaf(self.builder.leaf(name, raw, dtype, dynamic=dynamic, keep=keep), dtype)
         if dtype in ("float32", "float64"):
-            constant = self.builder.const_array(raw.reshape(-1), dtype)
+            constant = self.builder.const_array(raw.reshape(-1).copy(), dtype)
             storage = Storage(constant.size, dtype)
             storage.ids[:] = constant.ids
             return storage
