@@ -11,6 +11,7 @@ from graphdiff.program.evaluate import Evaluation
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
+pytestmark = pytest.mark.filterwarnings("ignore:.*(reduce|non-resizable|resize).*:UserWarning")
 nan, inf = math.nan, math.inf
 T = torch.tensor
 
@@ -150,6 +151,35 @@ def test_complex_numbers_move_in_two_parts():
         return z
 
     assert_same(written_in_part, z)
+
+
+def test_results_written_where_the_caller_says():
+    def functions(x, y):
+        empty, part, low = torch.empty(0), torch.zeros(13, 10), torch.zeros(6, 10, dtype=torch.bfloat16)
+        torch.add(x, y, out=empty)
+        torch.cat([x, y], 0, out=part[1:])
+        torch.mul(xb, yb, out=low)
+        order = torch.zeros(6, 10, dtype=torch.int64)
+        best = torch.zeros(7, 10)
+        torch.sort(x, 0, out=(best[1:], order))
+        return empty * 2, part * 2, low * 2, best * 2
+
+    assert_same(functions, x, y)
+
+    def in_place(x, y):
+        x = x * 1
+        x[x > 0] = 0.3
+        x[0] = y[0]
+        x[:, 1] += y[:, 1]
+        x[T([0, 1]), T([2, 2])] -= 1.5
+        x.t().mul_(y.t())
+        x.unsqueeze_(0).squeeze_(0).t_()
+        return x * 2
+
+    assert_same(in_place, x, y)
+    assert_same(in_place, xb, yb)
+    assert "resize_" in refused(lambda x: (x * 1).resize_(20, 10), x).what
+    assert "sparse" in refused(lambda x: x.to_sparse().to_dense(), x).what
 
 
 # ---- integers
