@@ -11,6 +11,7 @@ from graphdiff.program.evaluate import Evaluation
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
+pytestmark = pytest.mark.filterwarnings("ignore:.*(reduce|non-resizable|resize).*:UserWarning")
 nan, inf = math.nan, math.inf
 T = torch.tensor
 
@@ -152,6 +153,35 @@ def test_complex_numbers_move_in_two_parts():
     assert_same(written_in_part, z)
 
 
+def test_results_written_where_the_caller_says():
+    def functions(x, y):
+        empty, part, low = torch.empty(0), torch.zeros(13, 10), torch.zeros(6, 10, dtype=torch.bfloat16)
+        torch.add(x, y, out=empty)
+        torch.cat([x, y], 0, out=part[1:])
+        torch.mul(xb, yb, out=low)
+        order = torch.zeros(6, 10, dtype=torch.int64)
+        best = torch.zeros(7, 10)
+        torch.sort(x, 0, out=(best[1:], order))
+        return empty * 2, part * 2, low * 2, best * 2
+
+    assert_same(functions, x, y)
+
+    def in_place(x, y):
+        x = x * 1
+        x[x > 0] = 0.3
+        x[0] = y[0]
+        x[:, 1] += y[:, 1]
+        x[T([0, 1]), T([2, 2])] -= 1.5
+        x.t().mul_(y.t())
+        x.unsqueeze_(0).squeeze_(0).t_()
+        return x * 2
+
+    assert_same(in_place, x, y)
+    assert_same(in_place, xb, yb)
+    assert "resize_" in refused(lambda x: (x * 1).resize_(20, 10), x).what
+    assert "sparse" in refused(lambda x: x.to_sparse().to_dense(), x).what
+
+
 # ---- integers
 def in_place(write):
     def function(a):
@@ -264,6 +294,30 @@ def test_attention_of_a_row_that_sees_nothing(masked):
 def test_attention_with_more_keys_than_queries():
     q, k = real(1, 2, 4, 8), real(1, 2, 7, 8)
     assert_same(lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True), q, k)
+
+
+def test_what_is_written_later_does_not_reach_a_constant():
+    constant = T([1.0, 2.0, 3.0])
+
+    def function(x):
+        torch.manual_seed(0)
+        mask = torch.empty(3, 10).bernoulli_(0.5).div_(0.5)
+        number = constant.clone()
+        y = x[:3] * mask + number[:, None]
+        number.mul_(100)
+        mask.zero_()
+        return y, F.dropout(x, 0.3)
+
+    assert_same(function, x)
+
+    def over_a_constant(x):
+        kept = T([1.0, 2.0, 3.0])
+        first = x[:3, :3] * kept
+        kept[0] = 7.0
+        kept.mul_(2)
+        return first, x[:3, :3] * kept
+
+    assert_same(over_a_constant, x)
 
 
 # ---- complex numbers

@@ -194,7 +194,8 @@ def _created(r: Recorder, out: Any, written: list[torch.Tensor]) -> None:
 
     for t in written or [t for t in tree_leaves(out) if is_float(t)]:
         numbers = torch.view_as_real(t.detach()) if t.is_complex() else t.detach()
-        x = r.builder.const_array(numbers.double().numpy() if t.dtype == torch.float64 else numbers.float().numpy())
+        # A copy: what is written into the tensor later must not reach the constant.
+        x = r.builder.const_array(numbers.to(torch.float64 if t.dtype == torch.float64 else torch.float32, copy=True).numpy())
         if written:
             r.write(t, x)
         else:

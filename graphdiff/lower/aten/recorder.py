@@ -147,7 +147,7 @@ class Recorder(TorchDispatchMode):
             name, dynamic, keep = self._names[key]
             return Storage.of_leaf(self.builder.leaf(name, raw, dtype, dynamic=dynamic, keep=keep), dtype)
         if dtype in ("float32", "float64"):
-            constant = self.builder.const_array(raw.reshape(-1), dtype)
+            constant = self.builder.const_array(raw.reshape(-1).copy(), dtype)
             storage = Storage(constant.size, dtype)
             storage.ids[:] = constant.ids
             return storage
@@ -246,13 +246,21 @@ class Recorder(TorchDispatchMode):
         self._taint(inputs, [*outputs, *changed])
         written = [t for t in changed if is_float(t)]
         for t in changed:
-            if not is_float(t):
+            if is_float(t):
+                self._grown(t)
+            else:
                 self._integers_changed(t)
         if self._quantises(func, inputs, outputs):
             self.bind_integers(outputs[0], inputs[0])
         elif any(is_float(t) for t in outputs) or written:
             self._record(func, args, kwargs, out, inputs, outputs, written)
         self._was = {}
+
+    def _grown(self, t: torch.Tensor) -> None:
+        """An `out=` tensor that was empty has been given memory, all of which the op is about to write."""
+        storage, nbytes = self._storages.get(_key(t)), t.untyped_storage().nbytes()
+        if storage is not None and not storage.size and t.is_contiguous() and t.numel() * t.element_size() == nbytes:
+            self._storages[_key(t)] = Storage(nbytes // np.dtype(STORAGE[storage.dtype]).itemsize, storage.dtype)
 
     def _integers_changed(self, t: torch.Tensor) -> None:
         """Integers that came from floats, or that are a float's bits, were written over."""
@@ -331,6 +339,8 @@ class Recorder(TorchDispatchMode):
 
 
 def _key(t: torch.Tensor) -> int:
+    if t.layout != torch.strided:
+        raise GraphdiffError(f"no lowering for {str(t.layout).removeprefix('torch.')} tensors", fix="make them dense first")
     return t.untyped_storage()._cdata
 
 

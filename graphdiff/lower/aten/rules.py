@@ -76,8 +76,6 @@ def _finish(recorder: Recorder, results: Any, out: Any, written: list[torch.Tens
 
 def _opaque(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, written: list[torch.Tensor]) -> None:
     """A custom op: its inputs are read, its outputs are new leaves holding the numbers that came out."""
-    import numpy as np
-
     from graphdiff.lower.aten.recorder import is_float
 
     inputs = [recorder.elements(t) for t in tree_leaves((args, kwargs)) if is_float(t) and t.numel()]
@@ -85,7 +83,7 @@ def _opaque(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, 
     targets = [*written, *(t for t in tree_leaves(out) if is_float(t) and not any(t is w for w in written))]
     for i, t in enumerate(targets):
         x = recorder.builder.op("opaque", *inputs, shape=tuple(t.shape), name=str(func), output=i)
-        recorder.builder.leaf_bits[x.node] = np.ascontiguousarray(t.detach().float().numpy()).reshape(-1)
+        recorder.builder.leaf_bits[x.node] = t.detach().float().numpy().reshape(-1).copy()
         recorder.builder.program.data[x.node] = recorder.builder.leaf_bits[x.node]
         done: Elements = recorder.rounded(x, t)
         if any(t is w for w in written):
