@@ -142,7 +142,7 @@ class _Planner:
             if not found:
                 continue
             if moved.share < 0.98:
-                raise NoFit(f"only {moved.share:.0%} of the elements of `{moved.value}` are rounded on one side")
+                raise NoFit(f"only {100 * moved.share:.1f} % of the elements of `{moved.value}` are rounded on one side")
             flags, left = [], set(moved.read_by)
             for value in found:
                 if not value.read_by:

@@ -92,7 +92,7 @@ def test_the_stored_sum_trains_and_shows_its_stream(report, captures, tmp_path, 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"share": 0.5}, "only 50% of the elements"),
+        ({"share": 0.5}, "only 50.0 % of the elements"),
         ({"read_by": ["hidden_states.pow(2)"]}, "is moved only as `hidden_states.pow(2)` reads it"),
         ({"module": "model.layers.*.other"}, "recipe pre-norm-decoder has no value"),
         ({"instances": 1}, "the layers differ"),
