@@ -206,13 +206,8 @@ def _attention(r, func, args, kwargs, out):
             ins.append(r.builder.const_array(numbers.numpy()))
         else:
             ins.append(r.of(mask))
-    causal, (t, s) = bool(argument(func, args, kwargs, "is_causal", False)), (q.shape[-2], k.shape[-2])
-    if causal and t != s:
-        # torch's triangle begins at the first query and key; the program's ends at the last ones.
-        causal = False
-        ins.append(r.builder.const_array(np.where(np.tri(t, s, dtype=bool), 0.0, -math.inf).astype(np.float32)))
     y = r.builder.op("attention", *ins, shape=(*q.shape[:-1], v.shape[-1]), scale=1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
-                     causal=causal)
+                     causal=bool(argument(func, args, kwargs, "is_causal", False)))
     return (y, *[None] * 8) if isinstance(out, (tuple, list)) else y
 
 
