@@ -214,8 +214,10 @@ def _attention(r, func, args, kwargs, out):
 # ---- losses
 @rule("mse_loss")
 def _mse(r, func, args, kwargs, out):
-    d = r.builder.op("sub", r.of(args[0]), r.of(args[1]))
-    square = r.builder.op("mul", d, d)
+    """The difference is in the tensor's own type, and the squares are stored before they are summed (Loss.cpp,
+    cpu/BinaryOpsKernel.cpp mse_kernel, cuda/BinaryMiscOpsKernels.cu)."""
+    d = r.rounded(r.builder.op("sub", r.of(args[0]), r.of(args[1])), out)
+    square = r.rounded(r.builder.op("mul", d, d), out)
     reduction = argument(func, args, kwargs, "reduction", 1)
     if reduction == 0:
         return square
