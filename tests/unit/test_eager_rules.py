@@ -414,7 +414,7 @@ true_divide""".split()
 REDUCTIONS = "sum mean amax amin prod logsumexp std var nansum nanmean cumsum cumprod softmax log_softmax".split()
 FUNCTIONAL = """silu gelu mish softplus elu celu selu relu6 hardswish hardsigmoid hardtanh leaky_relu logsigmoid softsign tanhshrink
 threshold glu softmin normalize""".split()
-ELSEWHERE = {"mse_loss": lambda x, y: F.mse_loss(x, y), "l1_loss": lambda x, y: F.l1_loss(x, y), "lerp": lambda x, y: torch.lerp(x, y, 0.3),
+ELSEWHERE = {"mse_loss": lambda x, y: (F.mse_loss(x, y), F.mse_loss(x, y, reduction="sum"), F.mse_loss(x, y, reduction="none")), "l1_loss": lambda x, y: F.l1_loss(x, y), "lerp": lambda x, y: torch.lerp(x, y, 0.3),
              "addcmul": lambda x, y: torch.addcmul(x, x, y, value=0.5), "addcdiv": lambda x, y: torch.addcdiv(x, x, y, value=0.5),
              "gelu_tanh": lambda x, y: F.gelu(x, approximate="tanh"), "layer_norm": lambda x, y: F.layer_norm(x, (10,), y[0], y[1], 1e-5),
              "rms_norm": lambda x, y: F.rms_norm(x, (10,), y[0], 1e-6), "rms_norm_default": lambda x, y: F.rms_norm(x, (10,)),

@@ -206,21 +206,18 @@ def _attention(r, func, args, kwargs, out):
             ins.append(r.builder.const_array(numbers.numpy()))
         else:
             ins.append(r.of(mask))
-    causal, (t, s) = bool(argument(func, args, kwargs, "is_causal", False)), (q.shape[-2], k.shape[-2])
-    if causal and t != s:
-        # torch's triangle begins at the first query and key; the program's ends at the last ones.
-        causal = False
-        ins.append(r.builder.const_array(np.where(np.tri(t, s, dtype=bool), 0.0, -math.inf).astype(np.float32)))
     y = r.builder.op("attention", *ins, shape=(*q.shape[:-1], v.shape[-1]), scale=1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
-                     causal=causal)
+                     causal=bool(argument(func, args, kwargs, "is_causal", False)))
     return (y, *[None] * 8) if isinstance(out, (tuple, list)) else y
 
 
 # ---- losses
 @rule("mse_loss")
 def _mse(r, func, args, kwargs, out):
-    d = r.builder.op("sub", r.of(args[0]), r.of(args[1]))
-    square = r.builder.op("mul", d, d)
+    """The difference is in the tensor's own type, and the squares are stored before they are summed (Loss.cpp,
+    cpu/BinaryOpsKernel.cpp mse_kernel, cuda/BinaryMiscOpsKernels.cu)."""
+    d = r.rounded(r.builder.op("sub", r.of(args[0]), r.of(args[1])), out)
+    square = r.rounded(r.builder.op("mul", d, d), out)
     reduction = argument(func, args, kwargs, "reduction", 1)
     if reduction == 0:
         return square
