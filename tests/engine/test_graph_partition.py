@@ -64,5 +64,5 @@ def test_on_the_command_line(captures, tmp_path, capsys):
         assert main(["capture", "vllm", "qwen3-tiny", "--bucket", "1", switch, "-o", files[name]]) == 0
     assert main(["compare", files["off1"], files["on1"]]) == 1
     text = " ".join(capsys.readouterr().out.split())
-    assert "VLLM_COMPILE · cuda:90 · 1 token" in text and f"{ON} · cuda:90" in text
+    assert "shapes: 1 token" in text and "VLLM_COMPILE · cuda:90" in text and f"{ON} · cuda:90" in text
     assert "0 values rounded in training only, 1 in inference only" in text

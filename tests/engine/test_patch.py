@@ -44,10 +44,11 @@ def test_moved_values_left_and_final_bits(patches, family, parts, capsys):
     status = main(["verify", str(folder), "--model", f"{family}-tiny", "--inference", str(engine), "--parts", parts, "--format", "json"])
     found = json.loads(capsys.readouterr().out)
     checks = {c["name"]: c for c in found["checks"]}
-    assert status == 0 and all(c["ok"] for c in checks.values()), checks
+    left = LEFT[parts][family]
+    assert status == 0 and all(c["ok"] or left and c["ok"] is None and n == "final hidden states" for n, c in checks.items()), checks
     places, bits = checks["rounding places"]["numbers"], checks["final hidden states"]["numbers"]
-    assert (places["before"], places["after"], places["new"]) == (BEFORE[family], LEFT[parts][family], [])
-    assert (bits["differing_after"] == 0) == (LEFT[parts][family] == 0)
+    assert (places["before"], places["after"], places["new"]) == (BEFORE[family], left, [])
+    assert (bits["differing_after"] == 0) == (left == 0)
     assert bits["differing_before"] > 0.7 * bits["elements"]
 
 

@@ -38,8 +38,8 @@ class Remembering(aten.Recorder):
         self.real = {}
         kept.append(self)
 
-    def _record(self, func, args, kwargs, out, inputs, outputs):
-        super()._record(func, args, kwargs, out, inputs, outputs)
+    def _record(self, func, args, kwargs, out, inputs, outputs, written):
+        super()._record(func, args, kwargs, out, inputs, outputs, written)
         for t in outputs:
             if aten.is_float(t):
                 operand = self.builder.operand(self.elements(t))

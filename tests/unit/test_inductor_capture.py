@@ -119,7 +119,7 @@ def test_a_graph_break_is_named():
 
 
 def test_unknown_targets_and_torch_versions_are_refused(monkeypatch):
-    with pytest.raises(GraphdiffError, match="one of cuda:80, cuda:90, cuda:100"):
+    with pytest.raises(GraphdiffError, match="give one of native, cuda:80, cuda:90, cuda:100"):
         target_named("cuda:75")
     monkeypatch.setattr(versions.importlib.metadata, "version", lambda name: "2.6.0")
     with pytest.raises(GraphdiffError, match="supported: torch 2.13"):
