@@ -177,7 +177,7 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
 
     check_output(output, checkpoint_files(model))
     check_target(target)
-    check_backward(backward, compile, target)
+    check_backward(backward, compile)
     options = options_for(compile, inductor)
     attn = attn or ("eager" if compile and target != "native" else "sdpa")
     reference = resolve_model(model, layers=layers, seed=seed)
@@ -191,7 +191,7 @@ def capture_transformers(model: str, output: Path, *, layers: int | None = None,
         elif autocast:
             raise GraphdiffError(f"compiled training for {target} is not captured under autocast", where="--autocast", fix="leave it out, or use --target native")
         else:
-            recorded = record_cuda_training(reference, ids, positions, target, attn=attn, config_patches=options)
+            recorded = record_cuda_training(reference, ids, positions, target, attn=attn, backward=backward, config_patches=options)
     else:
         recorded = record_training(reference, ids, positions, attn=attn, autocast=autocast, checkpointing=checkpointing)
     progress("probing")

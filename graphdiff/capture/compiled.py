@@ -45,10 +45,8 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
     if training and code.backward is None:
         raise _no_backward(function)
     how = f"torch.compile{' with gradients' if training else ''}, Inductor code for {target}"
-    if backward and "_scaled_dot_product_flash_attention_for_cpu_backward" in code.backward.text:
-        raise GraphdiffError("the backward of fused attention is traced on the CPU, as another op than on CUDA", where=function.name,
-                             fix="record the forward alone (--training), or write attention out")
     if backward:
+        refuse_cpu_attention(code.backward.text, function.name)
         program, bits = _with_backward(code, inputs, sources, names)
         return Recorded(program, bits, f"{how}, forward and backward", target, (MADE_UP,),
                         {"output_code": code.text, "backward_code": code.backward.text}, inductor=options)
@@ -58,6 +56,13 @@ def record_compiled(function: Function, target: str, *, training: bool = False, 
     _reorder_outputs(program, code, names)
     return Recorded(program, bits, f"{how}, forward" if training else how, target, notes, {"output_code": code.text},
                     (LEFT_OUT,) if training else (), options)
+
+
+def refuse_cpu_attention(backward: str, where: str) -> None:
+    """Raises GraphdiffError if a backward's code for CUDA holds attention as the CPU, where it was traced, has it."""
+    if "_scaled_dot_product_flash_attention_for_cpu_backward" in backward:
+        raise GraphdiffError("the backward of fused attention is traced on the CPU, as another op than on CUDA", where=where,
+                             fix="record the forward alone, or take attention that is written out (--attn eager)")
 
 
 def _no_backward(function: Function) -> GraphdiffError:

@@ -15,11 +15,10 @@ from graphdiff.capture.transformers import TrainingCapture, autocast_context, lo
 from graphdiff.errors import GraphdiffError
 
 
-def check_backward(backward: bool, compile: bool, target: str) -> None:
+def check_backward(backward: bool, compile: bool) -> None:
     """Raises GraphdiffError if a backward is wanted that cannot be recorded in this mode."""
-    if backward and (not compile or target != "native"):
-        raise GraphdiffError("the backward of a model is captured as this machine compiles it only", where="--backward",
-                             fix="add --compile --target native, or capture the function at hand: capture function --compile --backward")
+    if backward and not compile:
+        raise GraphdiffError("the backward of a model is captured as it is compiled only", where="--backward", fix="add --compile")
 
 
 def record_compiled_training(model: ModelRef, tokens: list[int], positions: list[int], *, attn: str = "sdpa",
@@ -96,7 +95,7 @@ def _lowered(graph: Any, inputs: list[Any], watched: Any, place: int, prefix: st
     else:
         backward = CppCall(Context(builder, "backward", sources, modules), watched.backward.code, "backward")
         _both(builder, forward, backward, watched.backward, arguments, names)
-        _keep(builder, f"output_{result}")
+        keep_gradients(builder, f"output_{result}")
     return builder
 
 
@@ -107,7 +106,7 @@ def _both(builder: Any, forward: Any, backward: Any, code: Any, arguments: list[
     run_forward_and_backward(builder, forward, backward, arguments, tangents, names)
 
 
-def _keep(builder: Any, result: str) -> None:
+def keep_gradients(builder: Any, result: str) -> None:
     """Of the outputs, the last hidden state and the gradients."""
     from graphdiff.program import Output
 

@@ -115,7 +115,7 @@ def transformers(
         bool, typer.Option("--compile", help="Record what torch.compile makes of the forward, with gradients.")
     ] = False,
     backward: Annotated[
-        bool, typer.Option("--backward", help="With --compile, on this machine: the backward too.")
+        bool, typer.Option("--backward", help="With --compile: the backward too.")
     ] = False,
     target: Annotated[
         str,

@@ -49,3 +49,42 @@ def test_refusals(tmp_path):
     for options in ({"attn": "eager", "autocast": "bfloat16"}, {"attn": "eager", "checkpointing": True}):
         with pytest.raises(GraphdiffError):
             capture_transformers("qwen3-tiny", tmp_path / "x.capture", compile=True, target="cuda:90", **options)
+
+
+def test_the_backward_is_in_one_program_with_its_forward():
+    """Gradients of every weight, near those of eager training for the same gradient of the last hidden state."""
+    import numpy as np
+    import torch
+
+    from graphdiff.capture.models import resolve_model
+    from graphdiff.capture.probe_tokens import probe_tokens
+    from graphdiff.capture.transformers import load_model
+    from graphdiff.capture.transformers_cuda import record_cuda_training
+    from graphdiff.program.dtypes import decode
+    from graphdiff.program.evaluate import Evaluation
+
+    model = resolve_model("qwen3-tiny")
+    ids, places = probe_tokens(model.config, 8)
+    recorded = record_cuda_training(model, ids, places, "cuda:90", backward=True)
+    program = recorded.builder.program
+    assert set(recorded.sources) == {"forward", "backward"} == {s.code for s in program.sites if s.code}
+    evaluation = Evaluation(program, recorded.builder.leaf_bits)
+    tangent = next(n for n, node in enumerate(program.nodes) if node.op == "leaf" and node.attrs["name"] == "grad_output0")
+    gradient = decode(recorded.builder.leaf_bits[tangent], "bfloat16").reshape(program.nodes[tangent].shape)
+
+    causal = load_model(model, attn="eager", autocast=None)
+    causal.base_model(input_ids=torch.tensor([ids]), position_ids=torch.tensor([places]), use_cache=False).last_hidden_state.backward(
+        torch.from_numpy(gradient).bfloat16())
+    wanted = {f"grad_{name}": p.grad.float().numpy() for name, p in causal.named_parameters() if p.grad is not None}
+    found = {o.name: evaluation.output(i) for i, o in enumerate(program.outputs)}
+    assert set(found) == {"hidden_states", *wanted} and len(wanted) > 20
+    for name, want in wanted.items():
+        apart = np.linalg.norm(found[name].reshape(want.shape) - want) / np.linalg.norm(want)
+        assert apart < 0.05, (name, apart)
+
+
+def test_a_backward_that_cuda_would_run_otherwise_is_refused(tmp_path):
+    with pytest.raises(GraphdiffError, match="backward of fused attention"):
+        capture_transformers("qwen3-tiny", tmp_path / "x.capture", compile=True, target="cuda:90", attn="sdpa", backward=True)
+    with pytest.raises(GraphdiffError, match="as it is compiled only"):
+        capture_transformers("qwen3-tiny", tmp_path / "x.capture", backward=True)
