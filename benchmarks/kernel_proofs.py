@@ -95,6 +95,8 @@ def why_bits_differ(source: str) -> str:
         return "sorts equal numbers in any order"
     if "welford" in source:
         return "combines variances in another order"
+    if "tl.fma(" in source:
+        return "multiplies and adds with one FP32 rounding, where the program has two"
     sizes = [int(n) for n in re.findall(r"^    r\d_numel = (\d+)$", source, re.M)]
     if "tl.sum" in source and any(n & (n - 1) for n in sizes):
         return "adds a row padded to a power of two, in another order of FP32 sums"
