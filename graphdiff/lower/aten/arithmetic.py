@@ -8,30 +8,20 @@ aten/src/ATen/native, torch 2.13).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from graphdiff.lower.aten.registry import Rule, registrar
 from graphdiff.program import Elements
 from graphdiff.program.builder import SHIFT
 
 if TYPE_CHECKING:
     from graphdiff.lower.aten.recorder import Recorder
 
-Rule = Callable[["Recorder", Any, tuple, dict, Any], Any]
 RULES: dict[str, Rule] = {}
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for ATen base names (in-place and out variants share it)."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+rule = registrar(RULES)
 
 
 def argument(func: Any, args: tuple, kwargs: dict, name: str, default: Any = None) -> Any:

@@ -13,19 +13,14 @@ import numpy as np
 import torch
 
 from graphdiff.lower.aten.arithmetic import argument, axes_of, chosen, reduce
+from graphdiff.lower.aten.registry import Rule, registrar
 from graphdiff.program import Elements
 
 if TYPE_CHECKING:
     from graphdiff.lower.aten.recorder import Recorder
 
-RULES: dict[str, Any] = {}
-
-
-def rule(*names: str):
-    def register(function):
-        RULES.update(dict.fromkeys(names, function))
-        return function
-    return register
+RULES: dict[str, Rule] = {}
+rule = registrar(RULES)
 
 
 def sigmoid(r: Recorder, x: Elements) -> Elements:

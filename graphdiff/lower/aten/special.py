@@ -8,22 +8,16 @@ cpu/ReduceOpsKernel.cpp (nansum), cpu/ReduceOpsKernel.cpp and SharedReduceOps.h 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from graphdiff.lower.aten.arithmetic import argument, axes_of, chosen, reduce
+from graphdiff.lower.aten.registry import Rule, registrar
 from graphdiff.program import Elements
 from graphdiff.program.builder import SHIFT
 
-RULES: dict[str, Any] = {}
-
-
-def rule(*names: str):
-    def register(function):
-        RULES.update(dict.fromkeys(names, function))
-        return function
-    return register
+RULES: dict[str, Rule] = {}
+rule = registrar(RULES)
 
 
 @rule("fmax", "fmin")

@@ -10,19 +10,14 @@ import numpy as np
 from graphdiff.lower.inductor import extern_indexing
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.reductions import stable_order
-from graphdiff.lower.inductor.values import IntStorage, Tensor, is_dynamic, new_storage
-from graphdiff.program.builder import Elements, contiguous
+from graphdiff.lower.inductor.values import IntStorage, Tensor, fresh, is_dynamic
+from graphdiff.program.builder import Elements
 
 
 def finish(ctx: Context, x: Elements, out: Tensor) -> Tensor:
     """Round at the output's format and write."""
     out.write(ctx.builder.round(x, out.dtype))
     return out
-
-
-def fresh(shape: tuple[int, ...], dtype: str) -> Tensor:
-    size = int(np.prod(shape, dtype=np.int64))
-    return Tensor(new_storage(size, dtype), shape, contiguous(shape))
 
 
 def mm(ctx: Context, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:

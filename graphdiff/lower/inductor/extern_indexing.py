@@ -12,7 +12,7 @@ import numpy as np
 
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.memory import add_to_memory
-from graphdiff.lower.inductor.values import IntStorage, Tensor, is_dynamic, new_storage
+from graphdiff.lower.inductor.values import IntStorage, Tensor, fresh, is_dynamic
 from graphdiff.program.builder import Elements, contiguous
 
 
@@ -71,6 +71,6 @@ def _key(ctx: Context, indices: list[Tensor | None]) -> tuple[tuple[Any, ...], b
 
 
 def _written(elements: Elements, dtype: str) -> Tensor:
-    made = Tensor(new_storage(elements.size, dtype), elements.shape, contiguous(elements.shape))
+    made = fresh(elements.shape, dtype)
     made.write(elements)
     return made

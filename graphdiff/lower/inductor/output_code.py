@@ -17,7 +17,7 @@ from graphdiff.lower.inductor.triton_kernel import launch
 from graphdiff.lower.inductor.values import TORCH_FLOATS, TORCH_INTS, Tensor, new_storage
 
 SOURCE_NODES = re.compile(r"^\s*# (?:Topologically Sorted|Unsorted) Source Nodes: \[(.*?)\]")
-CHECKS = frozenset({"assert_size_stride_grouped", "assert_tensor_metadata", "assert_alignment", "torch.cuda.set_device", "args.clear", "get_raw_stream",
+CHECKS = frozenset({"assert_tensor_metadata", "assert_alignment", "torch.cuda.set_device", "args.clear", "get_raw_stream",
                     "torch.cuda.synchronize", "run_intermediate_hooks"})
 PYTHON = {"max": max, "min": min, "abs": abs, "int": int, "len": len, "range": range}
 
@@ -175,8 +175,8 @@ class Frame:
         name = ast.unparse(e.func)
         if name in CHECKS:
             return None
-        if name == "assert_size_stride":
-            return self.check_layout(e, *[self.value(a) for a in e.args[:3]])
+        if name in ("assert_size_stride", "assert_size_stride_grouped"):
+            return self.check_layouts(e)
         if name.endswith(".run") and name[:-4] in self.code.sources:
             kernel = self.code.kernel(name[:-4])
             return launch(self.ctx, kernel, [self.value(a) for a in e.args])
@@ -197,10 +197,19 @@ class Frame:
             return self.method(e, e.func.attr)
         return self.extern(e, name)
 
-    def check_layout(self, e: ast.Call, x: Any, shape: list[int], strides: list[int]) -> None:
+    def check_layouts(self, e: ast.Call) -> None:
+        """Of one tensor, or of several (tensors), (sizes), (strides), as torch 2.14 writes them; of one the brackets are none."""
+        if not isinstance(e.args[0], ast.Tuple):
+            return self.check_layout(e.args[0], *[self.value(a) for a in e.args[1:3]])
+        for tensor, shape, strides in zip(e.args[0].elts, *[self.value(a) for a in e.args[1:3]], strict=True):
+            self.check_layout(tensor, shape, strides)
+        return None
+
+    def check_layout(self, named: ast.expr, shape: list[int], strides: list[int]) -> None:
         """What follows reads memory by this layout: another one would be other elements."""
+        x = self.value(named)
         if isinstance(x, Tensor) and 0 not in x.shape and (x.shape != tuple(shape) or any(a != b for n, a, b in zip(shape, x.strides, strides) if n > 1)):
-            raise self.ctx.broken(f"{ast.unparse(e.args[0])} has shape {list(x.shape)} and strides {list(x.strides)}, where the code states {shape} and {strides}")
+            raise self.ctx.broken(f"{ast.unparse(named)} has shape {list(x.shape)} and strides {list(x.strides)}, where the code states {shape} and {strides}")
 
     def allocate(self, shape: list[int], strides: list[int], dtype: str) -> Tensor:
         size = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if all(shape) else 0

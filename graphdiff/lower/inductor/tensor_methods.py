@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from graphdiff.lower.inductor.context import Context
-from graphdiff.lower.inductor.values import TORCH_FLOATS, IntStorage, Tensor, new_storage
-from graphdiff.program.builder import contiguous
+from graphdiff.lower.inductor.values import TORCH_FLOATS, IntStorage, Tensor, fresh
+from graphdiff.program.builder import Elements, contiguous
 
 
 def view(ctx: Context, x: Tensor, *shape: Any) -> Tensor:
@@ -57,10 +57,9 @@ def zero(ctx: Context, x: Tensor) -> Tensor:
     return x
 
 
-def _written(ctx: Context, elements: Any, dtype: str) -> Tensor:
-    rounded = ctx.builder.round(elements, dtype)
-    made = Tensor(new_storage(int(np.prod(rounded.shape, dtype=np.int64)), dtype), rounded.shape, contiguous(rounded.shape))
-    made.write(rounded)
+def _written(ctx: Context, elements: Elements, dtype: str) -> Tensor:
+    made = fresh(elements.shape, dtype)
+    made.write(ctx.builder.round(elements, dtype))
     return made
 
 

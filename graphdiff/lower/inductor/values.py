@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphdiff.program.builder import SHIFT, Builder, Elements, Storage
+from graphdiff.program.builder import SHIFT, Builder, Elements, Storage, contiguous
 from graphdiff.program.types import Operand, affine_index
 
 FLOATS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
@@ -127,6 +127,11 @@ def new_storage(size: int, dtype: str) -> Storage | IntStorage:
     if dtype in TORCH_FLOATS:
         return Storage(size, dtype)
     raise KeyError(dtype)
+
+
+def fresh(shape: Sequence[int], dtype: str) -> Tensor:
+    """Unwritten memory of its own, contiguous."""
+    return Tensor(new_storage(int(np.prod(shape, dtype=np.int64)), dtype), tuple(shape), contiguous(shape))
 
 
 def wrap(values: np.ndarray, dtype: str) -> np.ndarray:

@@ -152,13 +152,18 @@ def test_what_is_not_understood_is_named(name, old, new, said):
         program_of(name, changed)
 
 
-def test_a_layout_that_the_code_does_not_state_is_an_error():
-    """What follows reads memory by strides: another layout would silently be other elements."""
+@pytest.mark.parametrize("grouped", [
+    "assert_size_stride(arg0_1, {}, {}, 'input')", "assert_size_stride_grouped((arg0_1), ({}), ({}), 'input')",
+    "assert_size_stride_grouped((arg0_1, arg0_1), ((4096, 64), {}), ((64, 1), {}), 'input')",
+])  # fmt: skip
+def test_a_layout_that_the_code_does_not_state_is_an_error(grouped):
+    """What follows reads memory by strides: another layout would silently be other elements. 2.14 asserts in groups."""
     text = read("split_columns")
     old = "assert_size_stride(arg0_1, (4096, 64), (64, 1), 'input')"
     assert old in text, "the fixture has changed"
     with pytest.raises(GraphdiffError, match=r"arg0_1 has shape \[4096, 64\] and strides \[64, 1\], where the code states"):
-        program_of("split_columns", text.replace(old, old.replace("(64, 1)", "(1, 4096)")))
+        program_of("split_columns", text.replace(old, grouped.format("(4096, 64)", "(1, 4096)")))
+    program_of("split_columns", text.replace(old, grouped.format("(4096, 64)", "(64, 1)")))
 
 
 def test_tf32_is_refused_for_float32_operands():
