@@ -3,7 +3,7 @@
 Formats are named as torch names them. A format is (precision p in bits with the hidden one, least exponent of the
 subnormal quantum, largest finite value, what overflow gives). Sources: IEEE 754-2019 for float16/32/64, the OCP 8-bit
 floating point specification 1.0 for the float8 pair. e4m3fn has no infinity: overflow gives the largest number, as
-torch's cast (torch/headeronly/util/Float8_e4m3fn.h, 2.13; older ones gave NaN) and CUDA's `cvt.rn.satfinite` do.
+torch's cast (torch/headeronly/util/Float8_e4m3fn.h, 2.13) and CUDA's `cvt.rn.satfinite` do.
 """
 
 from __future__ import annotations

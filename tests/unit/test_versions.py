@@ -14,11 +14,13 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graphdiff.capture.inductor import versions as torch_versions
 from graphdiff.capture.vllm import versions as vllm_versions
 from graphdiff.errors import GraphdiffError
+from graphdiff.lower.inductor import Input, program_from_output_code
 from graphdiff.lower.inductor.output_code import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,7 +137,12 @@ def test_an_engine_that_knows_no_breakable_cuda_graphs_has_none():
 
 
 def test_what_2_14_writes_around_its_kernels_is_known():
-    assert {"assert_size_stride_grouped", "assert_tensor_metadata"} <= CHECKS
+    """Grouped layouts are checked (test_rare_schedules), metadata says nothing that a program needs."""
+    text = "def call(args):\n    a, b = args\n    assert_size_stride_grouped((a, b), ((4, 2), (2, )), ((2, 1), (1, )), 'input')\n" \
+           "    assert_tensor_metadata(a, None, None, torch.float32)\n    return (a, b)\n"
+    given = [Input(name, np.zeros(shape, np.float32), "float32") for name, shape in (("a", (4, 2)), ("b", (2,)))]
+    program, _ = program_from_output_code(text, given)
+    assert [o.operand.shape for o in program.outputs] == [(4, 2), (2,)] and "assert_tensor_metadata" in CHECKS
 
 
 def lowered(function, shapes, target="cuda:90"):
