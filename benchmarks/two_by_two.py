@@ -1,4 +1,4 @@
-"""{vLLM compiled, vLLM eager} x {transformers eager, transformers compiled}, all on this machine's CPU.
+"""{vLLM compiled, in pieces (VLLM_COMPILE), eager} x {transformers eager, transformers compiled}, all on this machine's CPU.
 
     python benchmarks/two_by_two.py [MODEL] [--captures FOLDER]
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from graphdiff import pipeline
 
-ENGINES = {"vLLM compiled": "compiled", "vLLM eager": "eager"}
+ENGINES = {"vLLM compiled": "compiled", "vLLM in pieces": "vllm_compile", "vLLM eager": "eager"}
 TRAINERS = {"HF eager": False, "HF compiled": True}
 
 

@@ -12,6 +12,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.M
 # Frames of helpers that models call: an op is placed where the model calls them. A path is a wrapper if it ends in
 # one of these or lies below one of these folders.
 WRAPPER_FILES = (
+    "vllm/_custom_ops.py",
     "vllm/model_executor/parameter.py",
     "vllm/model_executor/custom_op.py",
     "vllm/model_executor/utils.py",

@@ -52,15 +52,14 @@ def engine_header(raw: RawEngineCapture, request: Any, tokens: list[int], positi
 def native_header(raw: RawNative, request: Any, tokens: list[int], positions: list[int], notes: list[str]) -> CaptureInfo:
     """Header of a vLLM capture of this machine."""
     layers = int(request.options.get("layers") or raw.config.get("num_hidden_layers") or 0)
-    code = getattr(raw, "code", None)
-    names = dict.fromkeys(k.name for k in code.launches) if code else {}
+    launched = {code: dict.fromkeys(k.name for k in text.launches) for code, text in raw.codes().items()}
     return CaptureInfo(
         kind="vllm", model=ModelInfo(name=request.model or raw.model, config=request.options.get("config") or raw.config,
                                      fingerprint=request.fingerprint, layers=layers),
-        versions=raw.versions, mode=raw.mode, target=raw.target, inductor=raw.inductor, shapes="dynamic" if code else "",
+        versions=raw.versions, mode=raw.mode, target=raw.target, inductor=raw.inductor, shapes="dynamic" if launched else "",
         probe=ProbeTokens(tokens=tokens, positions=positions, seed=int(request.options.get("seed") or 0)), outputs=["hidden_states"],
         differences=[*raw.differences, *_synthetic(bool(request.options.get("synthetic")), layers)],
-        not_captured=list(raw.not_captured), kernels=[KernelInfo(name=name, code="model", kind="c++") for name in names],
+        not_captured=list(raw.not_captured), kernels=[KernelInfo(name=name, code=code, kind="c++") for code, names in launched.items() for name in names],
         notes=list(notes))
 
 

@@ -46,7 +46,7 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
 
     def backend(graph: Any, inputs: list[Any]) -> Any:
         compile_it = lambda: compile_by_inductor(graph, inputs, config_patches)  # noqa: E731
-        seen.append((graph, list(inputs), watched_graph(graph, compile_it, False, backward)))
+        seen.append((graph, list(inputs), watched_graph(graph, compile_it, backward=backward)))
 
         def run(*args: Any) -> Any:
             results[:] = graph.forward(*args)

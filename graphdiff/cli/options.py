@@ -32,6 +32,7 @@ class EngineMode(StrEnum):
     """How vLLM runs on this machine."""
 
     compiled = "compiled"
+    vllm_compile = "vllm_compile"
     eager = "eager"
 
 
@@ -45,7 +46,8 @@ Target = Annotated[
 ]
 Mode = Annotated[
     EngineMode,
-    typer.Option(help="With --target native: the engine compiled, as it runs by default, or with enforce_eager."),
+    typer.Option(help="With --target native: the engine compiled, as it runs there by default (one graph); in VLLM_COMPILE (pieces "
+        "between attentions, as on a GPU); or with enforce_eager."),
 ]
 CaptureFile = Annotated[
     str,

@@ -40,9 +40,8 @@ def _write_native(raw: Any, request: Any, tokens: list[int], positions: list[int
     from graphdiff.capture.vllm.native_program import native_program
 
     program, bits, notes = native_program(raw, tokens, positions)
-    code = getattr(raw, "code", None)
     write_probed(Path(request.output), native_header(raw, request, tokens, positions, notes), program, bits,
-           keep_weights=bool(request.options.get("keep_weights")), sources={"model": code.text} if code else {})
+           keep_weights=bool(request.options.get("keep_weights")), sources={name: code.text for name, code in raw.codes().items()})
 
 
 def dumps_capture(folder: Path, *, graph: int | None = None, tokens: int = 8, seed: int = 0, any_torch: bool = False, progress: Say = quiet) -> Capture:

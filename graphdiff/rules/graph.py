@@ -62,7 +62,7 @@ class ValueGraph:
     def canonical(self, node: int) -> int:
         """A base's number, the same for bases that apply the same op to the same values (recomputation).
 
-        Layout does not count: the halves of one value have one number.
+        Layout does not count: the halves of one value have one number. Of anchors it does.
         """
         todo = [node]
         while todo:
@@ -71,6 +71,11 @@ class ValueGraph:
                 todo.pop()
                 continue
             entry = self.program.nodes[n]
+            if entry.kind == "anchor":  # a token embedding read again in every loop
+                key = (entry.op, entry.operands, repr(sorted(entry.attrs.items())))
+                self._canonical[n] = self._known.setdefault(key, n)
+                todo.pop()
+                continue
             if entry.kind != "arith":
                 self._canonical[n] = n
                 todo.pop()

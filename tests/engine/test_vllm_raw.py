@@ -148,10 +148,11 @@ if __name__ == "__main__":
 """
 
 
-def test_somebodys_engine_is_captured_in_its_core_process_and_runs_on(tmp_path):
+@pytest.mark.parametrize("asked", [{}, {"target": "native"}], ids=["cuda", "native"])
+def test_somebodys_engine_is_captured_in_its_core_process_and_runs_on(tmp_path, asked):
     script, output = tmp_path / "user.py", tmp_path / "out.capture"
     script.write_text(USER)
-    (tmp_path / "request.json").write_text(json.dumps({"output": str(output)}))
+    (tmp_path / "request.json").write_text(json.dumps({"output": str(output), **asked}))
     environment = {
         **os.environ,
         "GRAPHDIFF_CAPTURE": str(tmp_path / "request.json"),

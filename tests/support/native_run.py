@@ -1,6 +1,7 @@
 """Runs something natively and prints, as JSON, how its kernels' bits compare with their programs:
 
     python native_run.py engine MODEL      vLLM compiled, one prompt
+    python native_run.py engine-pieces MODEL    vLLM in VLLM_COMPILE, one prompt
     python native_run.py eager-engine MODEL    vLLM with enforce_eager, one prompt, op by op
     python native_run.py training MODEL    the compiled training of transformers, forward and backward (attention sdpa)
     python native_run.py eager-attention MODEL    the same with eager attention, whose backward is loops and matmuls
@@ -42,6 +43,14 @@ def started(name: str, mode: str, use: Callable[[Any], None], read: Callable[[An
 
 def engine(name: str) -> dict[str, tuple[Any, list[Any]]]:
     return started(name, "compiled", lambda raw: raw.runs.clear(), lambda raw: {"forward": (raw.code, raw.runs)})
+
+
+def engine_pieces(name: str) -> dict[str, tuple[Any, list[Any]]]:
+    def forget(raw: Any) -> None:
+        for piece in raw.pieces.values():
+            piece.runs.clear()
+
+    return started(name, "vllm_compile", forget, lambda raw: {"forward " + n: (p.code, p.runs) for n, p in raw.pieces.items()})
 
 
 def eager_engine(name: str) -> dict[str, Any]:
@@ -93,7 +102,7 @@ def training(name: str, attn: str = "sdpa") -> dict[str, tuple[Any, list[Any]]]:
     seen = []
 
     def backend(graph: Any, inputs: Any) -> Any:
-        seen.append(watched_graph(graph, lambda: compile_fx(graph, inputs), True, backward=True))
+        seen.append(watched_graph(graph, lambda: compile_fx(graph, inputs), watch=True, backward=True))
         return seen[0].compiled
 
     torch.set_num_threads(1)
@@ -112,7 +121,7 @@ def main(what: str, name: str) -> None:
     if what == "eager-engine":
         print("BITS " + json.dumps(eager_engine(name)))
         return
-    made = {"engine": engine, "training": training, "eager-attention": lambda name: training(name, "eager")}[what](name)
+    made = {"engine": engine, "engine-pieces": engine_pieces, "training": training, "eager-attention": lambda name: training(name, "eager")}[what](name)
     found = []
     for direction, (code, runs) in made.items():
         assert [k.name for k in code.launches] == [r.name for r in runs], "one run of every launch, in order"

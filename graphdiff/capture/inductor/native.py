@@ -61,15 +61,16 @@ class WatchedGraph:
     backward: BackwardCode | None = None
 
 
-def watched_graph(graph: Any, compile_graph: Callable[[], Any], run: bool, backward: bool = False) -> WatchedGraph:
+def watched_graph(graph: Any, compile_graph: Callable[[], Any], *, load: bool = False, watch: bool = False,
+                  backward: bool = False) -> WatchedGraph:
     """Call `compile_graph()`, which hands Dynamo's `graph` to Inductor, and keep what the C++ backend writes.
 
-    Without `run` the code is written and never compiled, so that what comes back cannot be called. With it, `runs`
-    grows with every kernel that runs. backward: one is expected, and written at once.
+    The code is written and not compiled, so that what comes back cannot be called, except with `load` or `watch`; with
+    `watch`, `runs` grows with every kernel that runs. backward: one is expected, and written at once.
     """
     from graphdiff.capture.inductor.versions import backend
 
-    return backend().watched_graph(graph, compile_graph, run, backward)
+    return backend().watched_graph(graph, compile_graph, load, watch, backward)
 
 
 def compile_by_inductor(graph: Any, inputs: Sequence[Any], config_patches: dict[str, Any] | None = None) -> Any:

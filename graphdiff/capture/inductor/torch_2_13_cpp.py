@@ -31,9 +31,11 @@ class NativeGraph:
 
 @dataclass
 class NativeRecorder:
-    """Collects the graphs that the C++ backend writes. `run`: let them be compiled, and keep what kernels did."""
+    """Collects the graphs that the C++ backend writes. `load`: let them be compiled, so that they can be called;
+    `watch`: that, and keep what their kernels do."""
 
-    run: bool = False
+    load: bool = False
+    watch: bool = False
     graphs: list[NativeGraph] = field(default_factory=list)
     launches: list[CppKernel] = field(default_factory=list)
 
@@ -83,9 +85,10 @@ def recording(recorder: NativeRecorder) -> Iterator[None]:
         return result
 
     def compile_to_module(self: Any) -> Any:
-        if recorder.run:
+        if recorder.load or recorder.watch:
             module = to_module(self)
-            _watch_kernels(module, recorder.graphs[-1].runs)
+            if recorder.watch:
+                _watch_kernels(module, recorder.graphs[-1].runs)
             return module
         from graphdiff.capture.inductor.torch_2_13_device import unloaded_module
 

@@ -28,7 +28,7 @@ def native_code_for_function(
 ) -> NativeCode:
     """Code for this machine; see `native.native_code_for_function`."""
     traced = trace(fn, inputs, training)
-    recorder, context = NativeRecorder(run), TracingContext(FakeTensorMode())
+    recorder, context = NativeRecorder(watch=run), TracingContext(FakeTensorMode())
     options = {**config_patches, "force_disable_caches": True, "fx_graph_cache": False, "cpp_wrapper": False}
     ran = _Ran()
     with (
@@ -63,10 +63,12 @@ def native_code_for_function(
 
 
 def watched_graph(
-    graph: torch.fx.GraphModule, compile_graph: Callable[[], Any], run: bool, backward: bool
+    graph: torch.fx.GraphModule, compile_graph: Callable[[], Any], load: bool, watch: bool, backward: bool
 ) -> WatchedGraph:
     """See `native.watched_graph`."""
-    recorder = NativeRecorder(run)
+    recorder = NativeRecorder(load, watch)
+    results = next(n for n in graph.graph.nodes if n.op == "output").args[0]
+    origins = origins_of(graph.graph)  # the compiler may take the graph apart
     with (
         recording(recorder), inductor_options.patch(force_disable_caches=True, fx_graph_cache=False),
         _backward_at_once(backward),
@@ -83,9 +85,7 @@ def watched_graph(
     context = TracingContext.try_get()
     metadata = context.fw_metadata if context else None
     first = metadata.num_mutated_inp_runtime_indices if metadata else 0
-    results = next(n for n in graph.graph.nodes if n.op == "output").args[0]
     outputs = [FunctionOutput("output", first + i) for i, _ in enumerate(tree_leaves(results))]
-    origins = origins_of(graph.graph)
     return WatchedGraph(
         compiled, forward[0].code, outputs, origins["sources"], origins["modules"], forward[0].runs,
         backward=_backward_code(recorder.backward()[0]) if backward else None)  # fmt: skip

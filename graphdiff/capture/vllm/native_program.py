@@ -1,4 +1,4 @@
-"""A native engine as a program on a probe: its compiled graph lowered, or its model recorded while it runs."""
+"""A native engine as a program on a probe: its compiled graph or pieces lowered, or its model recorded while it runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdiff.capture.vllm.raw_native import RawNative, RawNativeCompiled, RawNativeEager
+from graphdiff.capture.vllm.raw_native import RawNative, RawNativeCompiled, RawNativeEager, RawNativePieces
 from graphdiff.errors import GraphdiffError
 from graphdiff.lower.inductor_cpp.wrapper import Observer
 from graphdiff.program import Builder, Program
@@ -16,8 +16,9 @@ def native_program(raw: RawNative, tokens: list[int], positions: list[int]) -> t
     """The engine's program, its leaves' bits, and notes on what was met (opaque ops)."""
     if isinstance(raw, RawNativeEager):
         return _recorded(raw, tokens, positions)
-    program, bits = compiled_program(raw, tokens, positions)
-    return program, bits, []
+    if isinstance(raw, RawNativePieces):
+        return *_in_pieces(raw, tokens, positions), []
+    return *compiled_program(raw, tokens, positions), []
 
 
 # ---- compiled
@@ -71,6 +72,19 @@ def _parameter(builder: Builder, item: Any, tensor: Any) -> Any:
         return integers(dense.numpy(), item.dtype, dynamic=False)
     made = float_leaf(builder, item.path or item.name, raw_bits(dense), item.dtype)
     return made if tuple(tensor.stride()) == made.strides else relaid(made, tuple(tensor.stride()))
+
+
+def _in_pieces(raw: RawNativePieces, tokens: list[int], positions: list[int]) -> tuple[Program, dict[int, np.ndarray]]:
+    from graphdiff.capture.vllm.native_ops import handlers
+    from graphdiff.capture.vllm.program import wired
+    from graphdiff.lower.inductor.context import SourcePosition
+    from graphdiff.lower.inductor_cpp.pieces import CppPiece, program_from_cpp_pieces
+
+    pieces = {}
+    for name, piece in raw.pieces.items():
+        sources = {node: SourcePosition(file=file, line=line) for node, (file, line) in piece.sources.items()}
+        pieces[name] = CppPiece(piece.code, sources, piece.modules, [(o.kind, o.position) for o in piece.outputs])
+    return program_from_cpp_pieces(wired(raw, pieces, tokens, positions), lambda builder: handlers(builder, raw))
 
 
 # ---- eager

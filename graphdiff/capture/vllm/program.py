@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from graphdiff.capture.vllm.raw import RawEngineCapture, RawNode, RawPiece, Ref
@@ -10,10 +12,19 @@ from graphdiff.lower.inductor.context import SourcePosition
 from graphdiff.lower.inductor.pieces import EnginePieces, GraphNode, Parameter, Piece, program_from_pieces
 from graphdiff.program import Program
 
+if TYPE_CHECKING:
+    from graphdiff.capture.vllm.raw_native import RawNativePieces
+
 
 def engine_program(raw: RawEngineCapture, tokens: list[int], positions: list[int],
                    bucket: str | int = "dynamic") -> tuple[Program, dict[int, np.ndarray]]:
     """Lower every piece in one shape bucket and wire them as the split graph does."""
+    pieces = {name: _piece(piece_in(name, found, bucket)) for name, found in raw.pieces.items()}
+    return program_from_pieces(wired(raw, pieces, tokens, positions))
+
+
+def wired(raw: RawEngineCapture | RawNativePieces, pieces: dict[str, Any], tokens: list[int], positions: list[int]) -> EnginePieces:
+    """The engine's split graph around `pieces`, its parameters as bits, and the probe."""
     from graphdiff.lower.aten import raw_bits
 
     parameters = {}
@@ -21,16 +32,15 @@ def engine_program(raw: RawEngineCapture, tokens: list[int], positions: list[int
         if tensor.is_floating_point():
             contiguous = tensor.detach().cpu().contiguous()
             parameters[name] = Parameter(raw_bits(contiguous), str(tensor.dtype).removeprefix("torch."))
-    inputs = {item.path: item for item in raw.of_kind("input")}
+    inputs = {item.path: item for item in raw.inputs if item.kind == "input"}
     ids, places = _input(inputs, "input_ids"), _input(inputs, "positions")
-    pieces = {name: _piece(piece_in(name, found, bucket)) for name, found in raw.pieces.items()}
-    engine = EnginePieces(
+    return EnginePieces(
         top=[_node(n) for n in raw.top], splitting={k: [_node(n) for n in v] for k, v in raw.splitting.items()}, pieces=pieces,
         parameters=parameters, token_ids=np.asarray(tokens), positions=np.asarray(positions),
         ids_name=ids.name, positions_name=places.name, ids_dtype=ids.dtype.removeprefix("torch."),
         positions_dtype=places.dtype.removeprefix("torch."),
-        not_tuples=frozenset(name for name, is_tuple in raw.returns_tuple.items() if not is_tuple))
-    return program_from_pieces(engine)
+        not_tuples=frozenset(name for name, is_tuple in raw.returns_tuple.items() if not is_tuple),
+        handles=getattr(raw, "handles", {}))
 
 
 def _input(inputs: dict, wanted: str):

@@ -1,4 +1,4 @@
-"""What an engine that runs on this machine's CPU holds: compiled C++ code, or the model itself (eager)."""
+"""What an engine that runs on this machine's CPU holds: compiled C++ code, whole or in pieces, or the model itself (eager)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any
 
 from graphdiff.capture.inductor.code import FunctionOutput
 from graphdiff.capture.inductor.native import KernelRun
-from graphdiff.capture.vllm.raw import RawInput
+from graphdiff.capture.vllm.raw import RawInput, RawNode
 from graphdiff.lower.inductor_cpp import CppCode
 
 
@@ -28,6 +28,10 @@ class RawNative:
     differences: list[str] = field(default_factory=list)
     not_captured: list[str] = field(default_factory=list)
 
+    def codes(self) -> dict[str, CppCode]:
+        """The compiled code by the name of its graph or piece; none of an eager engine."""
+        return {}
+
 
 @dataclass
 class RawNativeCompiled(RawNative):
@@ -42,6 +46,37 @@ class RawNativeCompiled(RawNative):
     sources: dict[str, tuple[str, int]] = field(default_factory=dict, repr=False)
     modules: dict[str, str] = field(default_factory=dict, repr=False)
     runs: list[KernelRun] = field(default_factory=list, repr=False)
+
+    def codes(self) -> dict[str, CppCode]:
+        return {"model": self.code}
+
+
+@dataclass(frozen=True)
+class RawNativePiece:
+    """A piece as Inductor's C++ code for any number of tokens; fields as in `RawNativeCompiled`."""
+
+    name: str
+    code: CppCode = field(repr=False)
+    outputs: list[FunctionOutput]
+    sources: dict[str, tuple[str, int]] = field(repr=False)
+    modules: dict[str, str] = field(repr=False)
+    runs: list[KernelRun] = field(repr=False)
+
+
+@dataclass
+class RawNativePieces(RawNative):
+    """The graph split at attention, as in `RawEngineCapture`. `parameters`, `handles`: as in `RawNativeCompiled`."""
+
+    top: list[RawNode] = field(default_factory=list)
+    pieces: dict[str, RawNativePiece] = field(default_factory=dict)
+    splitting: dict[str, list[RawNode]] = field(default_factory=dict)
+    returns_tuple: dict[str, bool] = field(default_factory=dict)
+    inputs: list[RawInput] = field(default_factory=list)
+    parameters: dict[str, Any] = field(default_factory=dict, repr=False)
+    handles: dict[str, int] = field(default_factory=dict)
+
+    def codes(self) -> dict[str, CppCode]:
+        return {name: piece.code for name, piece in self.pieces.items()}
 
 
 @dataclass

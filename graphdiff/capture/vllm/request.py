@@ -18,7 +18,7 @@ class Request:
 
     With `stop` the engine is ours and its start ends after the capture. Without, the engine is somebody's and goes on,
     whatever becomes of the capture; on a CPU it runs with CUDA's defaults (VLLM_COMPILE, plain matmuls). With `debug`
-    the traceback of a failure is printed in its process. `mode` is `compiled` or, for the target native, `eager`.
+    the traceback of a failure is printed in its process. `mode` is `compiled` or, for the target native, `vllm_compile` or `eager`.
     `graph_partition` and `inductor` (options of Inductor) are for our own engine only: somebody's is captured as it is
     configured.
     `options` are passed on to lowering.

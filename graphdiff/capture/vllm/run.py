@@ -37,21 +37,24 @@ SETTINGS = {
     "HF_HUB_OFFLINE": "1",
 }
 CHILD_TIMEOUT_SECONDS = 3600
+MODES = ("compiled", "vllm_compile", "eager")
 
 
 def check_mode(target: str, mode: str, bucket: int | None = None, *, graph_partition: bool = False,
                inductor: bool = False) -> None:
     """Raises GraphdiffError for a combination that no engine runs in."""
     check_target(target)
-    if mode not in ("compiled", "eager"):
-        raise GraphdiffError(f"unknown mode {mode!r}", where="--mode", fix="give compiled or eager")
+    if mode not in MODES:
+        raise GraphdiffError(f"unknown mode {mode!r}", where="--mode", fix=f"give {', '.join(MODES[:-1])} or {MODES[-1]}")
     if target != "native" and mode == "eager":
         raise GraphdiffError("only the engine of this machine can be captured eager", where=f"--target {target}", fix="give --target native")
+    if target != "native" and mode == "vllm_compile":
+        raise GraphdiffError("CUDA's code is always that of VLLM_COMPILE", where=f"--target {target}", fix="leave --mode out, or give --target native")
     if target == "native" and bucket is not None:
-        raise GraphdiffError("on this machine the engine compiles one graph for any number of tokens", where="--bucket", fix="leave --bucket out")
+        raise GraphdiffError("of this machine's engine the schedule for any number of tokens is captured", where="--bucket", fix="leave --bucket out")
     if target == "native" and graph_partition:
         raise GraphdiffError(
-            "on this machine the engine compiles one graph without graph partition", where="--graph-partition", fix="leave it out, or give --target cuda:90"
+            "this machine's engine is captured without graph partition", where="--graph-partition", fix="leave it out, or give --target cuda:90"
         )
 
     if mode == "eager" and inductor:

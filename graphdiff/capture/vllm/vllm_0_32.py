@@ -10,13 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-from graphdiff.capture.inductor import OutputCode, cuda_code_for_graph
 from graphdiff.capture.vllm import session
-from graphdiff.capture.vllm.describe import described_inputs, described_nodes
 from graphdiff.capture.vllm import vllm_0_32_native as native
-from graphdiff.capture.vllm.raw import RawPiece
-from graphdiff.capture.vllm.vllm_0_32_partition import attention_inside, leave_out_cuda_passes
-from graphdiff.capture.vllm.vllm_0_32_result import raw_capture, why_nothing
+from graphdiff.capture.vllm.vllm_0_32_pieces import FunctorchOptions, watch_pieces
+from graphdiff.capture.vllm.vllm_0_32_result import why_nothing
 from graphdiff.errors import GraphdiffError
 
 # A small engine: it starts, compiles, and never runs.
@@ -32,7 +29,6 @@ ENGINE = {
     "seed": 0,
 }
 _installed = False
-FunctorchOptions = Callable[[Any], contextlib.AbstractContextManager[None]]
 
 
 def _functorch_options(manager: Any) -> contextlib.AbstractContextManager[None]:
@@ -51,8 +47,7 @@ def install_hooks(functorch_options: FunctorchOptions = _functorch_options) -> N
     _installed = True
     _keep_compile_mode()
     _keep_plain_matmuls()
-    _watch_backend()
-    _watch_pieces(functorch_options)
+    watch_pieces(functorch_options)
     _watch_aot_cache()
     native.install()
     _watch_end_of_start()
@@ -62,7 +57,7 @@ def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partitio
                  inductor: dict[str, Any] | None = None, **engine_options: Any) -> Any:
     """Start an engine on the checkpoint at `path` in the mode that is default on CUDA; returns it.
 
-    While a native capture is under way: in this machine's default mode, or eager.
+    While a native capture is under way: in the mode that it asks for.
     """
     from vllm import LLM
     from vllm.plugins import load_general_plugins
@@ -71,7 +66,7 @@ def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partitio
     compilation: dict[str, Any] = {"inductor_compile_config": dict(inductor)} if inductor else {}
     if graph_partition:
         compilation["use_inductor_graph_partition"] = True
-    if native.is_native():
+    if native.is_native("compiled") or native.is_native("eager"):
         options = {"enforce_eager": native.is_native("eager"), "compilation_config": compilation}
     else:
         options = {"compilation_config": {"mode": 3, "compile_sizes": list(compile_sizes), **compilation}}
@@ -105,7 +100,8 @@ def forget_engine() -> None:
 
 
 def _keep_compile_mode() -> None:
-    """The CPU platform swaps VLLM_COMPILE for another mode and adds options of its own; put back what CUDA has."""
+    """The CPU platform swaps VLLM_COMPILE for another mode and adds options of its own; put back the mode, and for
+    CUDA its options."""
     from vllm.config import CompilationMode
     from vllm.platforms.cpu import CpuPlatform
 
@@ -116,11 +112,15 @@ def _keep_compile_mode() -> None:
         asked, wrap = compilation.mode, compilation.ir_enable_torch_wrap
         backend, options = compilation.backend, dict(compilation.inductor_compile_config)
         check(cls, vllm_config)
-        if session.active() is not None and not native.is_native() and asked == CompilationMode.VLLM_COMPILE:
-            compilation.mode, compilation.ir_enable_torch_wrap = asked, wrap
-            compilation.backend = backend or "inductor"
+        if session.active() is None or asked != CompilationMode.VLLM_COMPILE:
+            return
+        if native.is_native() and not native.is_native("vllm_compile"):
+            return
+        compilation.mode, compilation.ir_enable_torch_wrap = asked, wrap
+        compilation.backend = backend or "inductor"
+        compilation.compile_sizes = compilation.compile_sizes or []
+        if not native.is_native():
             compilation.inductor_compile_config = options
-            compilation.compile_sizes = compilation.compile_sizes or []
 
     CpuPlatform.check_and_update_config = classmethod(check_and_keep)
 
@@ -153,131 +153,6 @@ def _replace_everywhere(name: str, old: Callable[..., Any], new: Callable[..., A
     for module in list(sys.modules.values()):
         if (getattr(module, "__name__", "") or "").startswith("vllm.") and vars(module).get(name) is old:
             setattr(module, name, new)
-
-
-# ---- what the engine compiles
-
-
-class _Collector:
-    """The pieces of the graph that a backend is compiling."""
-
-    def __init__(self, backend: Any) -> None:
-        self.backend = backend
-        self.pieces: dict[str, list[RawPiece]] = {}
-
-    def add(self, index: int, compile_range: Any, codes: list[OutputCode]) -> None:
-        names = [item.submod_name for item in self.backend.piecewise_graphs if not item.is_splitting_graph]
-        name = names[index]
-        if len(codes) != 1:
-            raise GraphdiffError(
-                f"Inductor split piece {name} into {len(codes)} graphs",
-                where="use_inductor_graph_partition",
-                fix="switch it off for the capture",
-            )
-        bucket = compile_range.start if compile_range.is_single_size() else "dynamic"
-        piece = RawPiece(name, codes[0], bucket, (compile_range.start, compile_range.end))
-        self.pieces.setdefault(name, []).append(piece)
-        self.pieces[name].sort(key=lambda p: (p.bucket != "dynamic", p.tokens))
-
-
-_collector: _Collector | None = None
-
-
-def _is_first_rank(vllm_config: Any) -> bool:
-    """Of several workers one writes the capture."""
-    return vllm_config.parallel_config.rank == 0
-
-
-def _watch_backend() -> None:
-    """Around the compilation of a whole graph: its real inputs are at hand, and all its pieces afterwards."""
-    from vllm.compilation.backends import VllmBackend
-
-    call = VllmBackend.__call__
-
-    def watched(self: Any, graph: Any, example_inputs: Sequence[Any]) -> Any:
-        global _collector
-        current = session.active()
-        if current is None or native.is_native() or current.finished or not _is_first_rank(self.vllm_config):
-            return call(self, graph, example_inputs)
-        _collector = _Collector(self)
-        leave_out_cuda_passes(self.compilation_config)
-        try:
-            inputs, parameters = described_inputs(graph.graph, example_inputs)
-            with _submodules_kept(self) as kept:
-                result = call(self, graph, example_inputs)
-            if current.finished:
-                return result  # the capture of a piece failed, in an engine that goes on
-            raw = raw_capture(self, kept, _collector.pieces, current.request, inputs, parameters)
-        finally:
-            _collector = None
-        current.captured(raw)
-        return result
-
-    VllmBackend.__call__ = watched
-
-
-@contextlib.contextmanager
-def _submodules_kept(backend: Any) -> Iterator[dict[str, Any]]:
-    """The split graph as data, taken before compiled pieces replace its submodules."""
-    from vllm.compilation import backends
-
-    kept: dict[str, Any] = {}
-    split = backends.split_graph
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        split_graph, items = split(*args, **kwargs)
-        kept["top"] = described_nodes(split_graph.graph)
-        for item in items:
-            kept[item.submod_name] = described_nodes(item.graph.graph)
-        return split_graph, items
-
-    backends.split_graph = watched
-    try:
-        yield kept
-    finally:
-        backends.split_graph = split
-
-
-def _watch_pieces(functorch_options: FunctorchOptions) -> None:
-    """Around the compilation of one piece for one range of token counts."""
-    from vllm.compilation.backends import CompilerManager
-
-    compile_piece = CompilerManager.compile
-
-    @functools.wraps(compile_piece)
-    def watched(
-        self: Any, graph: Any, example_inputs: Sequence[Any], additional_inductor_config: dict[str, Any],
-        compilation_config: Any, compile_range: Any, graph_index: int = 0, **kwargs: Any,
-    ) -> Any:  # fmt: skip
-        current = session.active()
-        if _collector is not None and current is not None and not current.finished:
-            try:
-                with functorch_options(self):
-                    codes = _piece_code(self, graph, example_inputs, additional_inductor_config, compile_range)
-                _collector.add(graph_index, compile_range, codes)
-            except Exception as error:
-                current.failed(error)
-            if current.request.stop:
-                return graph  # nobody will run it
-        return compile_piece(
-            self, graph, example_inputs, additional_inductor_config, compilation_config,
-            compile_range=compile_range, graph_index=graph_index, **kwargs,
-        )  # fmt: skip
-
-    CompilerManager.compile = watched
-
-
-def _piece_code(
-    manager: Any, graph: Any, example_inputs: Sequence[Any], options: dict[str, Any], compile_range: Any
-) -> list[OutputCode]:
-    """The CUDA code of one piece, with the options and passes that the engine gives Inductor."""
-    from vllm.compilation.compiler_interface import set_inductor_config
-
-    request = session.active().request
-    options = {**options, "combo_kernels": request.combo_kernels}
-    set_inductor_config(options, compile_range)
-    with manager.compile_context(compile_range), attention_inside(manager.compilation_config):
-        return cuda_code_for_graph(graph, example_inputs, options, request.target)
 
 
 # ---- when nothing is compiled
@@ -314,8 +189,9 @@ def _watch_end_of_start() -> None:
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = initialize(self, *args, **kwargs)
         current = session.active()
-        if current is not None and _is_first_rank(self.vllm_config):
-            current.failed((native.why_nothing if native.is_native() else why_nothing)(self.vllm_config))
+        if current is not None and self.vllm_config.parallel_config.rank == 0:
+            by_pieces = not native.is_native() or native.is_native("vllm_compile")
+            current.failed((why_nothing if by_pieces else native.why_nothing)(self.vllm_config))
         return result
 
     WorkerWrapperBase.initialize_from_config = watched

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphdiff.capture.vllm import session
 from graphdiff.capture.vllm.describe import described_inputs
-from graphdiff.capture.vllm.raw_native import RawNative, RawNativeCompiled, RawNativeEager
+from graphdiff.capture.vllm.raw_native import RawNative, RawNativeCompiled, RawNativeEager, RawNativePieces
 from graphdiff.capture.vllm.vllm_0_32_result import compile_config, fingerprint_of, inductor_options, versions
 from graphdiff.errors import GraphdiffError
 
@@ -17,6 +17,7 @@ NOT_CAPTURED = [
     "Attention and the KV cache update are opaque ops; what they round inside is not captured.",
 ]
 ATTENTION = "unified_attention"
+FORCED = "vLLM runs VLLM_COMPILE on GPUs only and puts DYNAMO_TRACE_ONCE in its place on a CPU; here it was made to keep it."
 _weights: dict[int, tuple[Any, str]] = {}
 _configs: list[Any] = []
 
@@ -27,6 +28,11 @@ def is_native(mode: str = "") -> bool:
     if current is None or current.request.target != "native":
         return False
     return not mode or current.request.mode == mode
+
+
+def is_watched() -> bool:
+    """True if what the engine's kernels do is to be kept while it runs (for tests; it takes memory without end)."""
+    return bool(session.active().request.options.get("run"))
 
 
 def install() -> None:
@@ -117,8 +123,8 @@ def _watch_inductor() -> None:
         if not is_native("compiled") or current.finished or not _is_model(graph):
             return compile_graph(self, graph, example_inputs, **kwargs)
         inputs, parameters = described_inputs(graph.graph, example_inputs)
-        run = bool(current.request.options.get("run"))
-        seen = watched_graph(graph, lambda: compile_graph(self, graph, example_inputs, **kwargs), run)
+        seen = watched_graph(graph, lambda: compile_graph(self, graph, example_inputs, **kwargs),
+                             load=not current.request.stop, watch=is_watched())
         if seen.error is not None:
             current.failed(seen.error)
             return seen.compiled
@@ -130,6 +136,21 @@ def _watch_inductor() -> None:
         return seen.compiled
 
     wrapper.__call__ = watched
+
+
+def raw_pieces(backend: Any, kept: dict[str, Any], pieces: dict[str, list[Any]], inputs: Sequence[Any], parameters: dict[str, Any],
+               example_inputs: Sequence[Any]) -> RawNativePieces:
+    """What `backend` (VLLM_COMPILE) has compiled for this machine."""
+    from torch._inductor.compile_fx import graph_returns_tuple
+
+    config, items = backend.vllm_config, backend.piecewise_graphs
+    common = _common(config, f"{config.compilation_config.mode.name}, Inductor's C++ code")
+    common["differences"] = [*common["differences"], FORCED]
+    return RawNativePieces(
+        **common, top=kept["top"], pieces={name: found[0] for name, found in pieces.items()},
+        splitting={item.submod_name: kept[item.submod_name] for item in items if item.is_splitting_graph},
+        returns_tuple={item.submod_name: graph_returns_tuple(item.graph) for item in items},
+        inputs=list(inputs), parameters=parameters, handles=_handles(inputs, example_inputs))
 
 
 def _handles(inputs: Sequence[Any], values: Sequence[Any]) -> dict[str, int]:

@@ -4,7 +4,7 @@ Used by `vllm_0_32` alone.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -27,25 +27,33 @@ def leave_out_cuda_passes(compilation: Any) -> None:
 
 @contextlib.contextmanager
 def attention_inside(compilation: Any) -> Iterator[None]:
-    """Around Inductor: the pass that undoes functionalisation looks up CUDA's kernels as soon as a graph has any.
+    """Around Inductor: attention and the cache update are left functional; another custom op is an error."""
+    if not compilation.use_inductor_graph_partition:
+        yield
+        return
+    with cuda_functionalization_left_out(_only_attention):
+        yield
 
-    Attention and the cache update are none of those that it undoes; another custom op is an error.
-    """
+
+def _only_attention(graph: Any) -> None:
+    for node in graph.nodes:
+        if "auto_functionalized" in str(node.target) and not str(node.args[0]).startswith("vllm."):
+            raise GraphdiffError(
+                f"{node.args[0]} cannot be captured with graph partition on a CPU",
+                where="use_inductor_graph_partition",
+                fix="leave graph partition or the custom op out",
+            )
+
+
+@contextlib.contextmanager
+def cuda_functionalization_left_out(check: Callable[[Any], None] = lambda graph: None) -> Iterator[None]:
+    """The pass that undoes functionalisation looks up CUDA's kernels as soon as a graph has any functional op. Where
+    they are not there it does nothing but `check(graph)`; Inductor undoes what is left."""
     from vllm.compilation.passes.utility.fix_functionalization import FixFunctionalizationPass
     from vllm.platforms import current_platform
 
-    if not compilation.use_inductor_graph_partition or current_platform.is_cuda():
+    if current_platform.is_cuda():
         yield
         return
-
-    def nothing_to_undo(self: Any, graph: Any) -> None:
-        for node in graph.nodes:
-            if "auto_functionalized" in str(node.target) and not str(node.args[0]).startswith("vllm."):
-                raise GraphdiffError(
-                    f"{node.args[0]} cannot be captured with graph partition on a CPU",
-                    where="use_inductor_graph_partition",
-                    fix="leave graph partition or the custom op out",
-                )
-
-    with mock.patch.object(FixFunctionalizationPass, "__call__", nothing_to_undo):
+    with mock.patch.object(FixFunctionalizationPass, "__call__", lambda self, graph: check(graph)):
         yield

@@ -60,15 +60,16 @@ class Piece:
 class EnginePieces:
     """What a captured engine graph consists of, as plain data.
 
-    top: the split graph; splitting: the submodules between the pieces, as nodes; pieces: by submodule.
-    parameters: by placeholder. token_ids, positions: the probe; ids_name and positions_name are their placeholders.
+    top: the split graph; splitting: the submodules between the pieces, as nodes; pieces: by submodule (`Piece`; of native code
+    `CppPiece`).
+    parameters: by placeholder, handles: integers by placeholder (numbers of matmul handles). token_ids, positions: the probe; ids_name and positions_name are their placeholders.
     attention_scale: None means 1 / sqrt(head size). modules: of the splitting submodules' nodes, by name.
     not_tuples: submodules whose result is the tensor itself, not indexed by a getitem.
     """
 
     top: Sequence[GraphNode]
     splitting: Mapping[str, Sequence[GraphNode]]
-    pieces: Mapping[str, Piece]
+    pieces: Mapping[str, Any]
     parameters: Mapping[str, Parameter]
     token_ids: np.ndarray
     positions: np.ndarray
@@ -79,6 +80,7 @@ class EnginePieces:
     attention_scale: float | None = None
     modules: Mapping[str, str] = field(default_factory=dict)
     not_tuples: frozenset[str] = frozenset()
+    handles: Mapping[str, int] = field(default_factory=dict)
 
 
 def program_from_pieces(engine: EnginePieces) -> tuple[Program, dict[int, np.ndarray]]:
@@ -87,30 +89,35 @@ def program_from_pieces(engine: EnginePieces) -> tuple[Program, dict[int, np.nda
     Outputs: `hidden_states`; if the graph returns several tensors, `hidden_states`, `output_1`, `output_2` ...
     Raises GraphdiffError naming the construct, kernel and line that has no lowering.
     """
-    builder = Builder()
-    wiring = Wiring(builder, engine)
-    for node in engine.top:
-        wiring.run(node)
-    for i, tensor in enumerate(wiring.returned):
-        builder.output("hidden_states" if i == 0 else f"output_{i}", tensor.read())
-    return builder.program, builder.leaf_bits
+    return Wiring(Builder(), engine).program()
 
 
 class Wiring:
-    """Runs the split graph's nodes in order; `env` holds what each returned."""
+    """Runs the split graph's nodes in order; `env` holds what each returned. The pieces are CUDA's code."""
 
     def __init__(self, builder: Builder, engine: EnginePieces) -> None:
         self.builder, self.engine = builder, engine
         self.env: dict[str, Any] = {}
-        self.codes = {n: OutputCode(p.text, n, p.kernel_sources) for n, p in engine.pieces.items()}
         self.returned: list[Tensor] = []
+
+    def program(self) -> tuple[Program, dict[int, np.ndarray]]:
+        """See `program_from_pieces`."""
+        for node in self.engine.top:
+            self.run(node)
+        for i, tensor in enumerate(self.returned):
+            self.builder.output("hidden_states" if i == 0 else f"output_{i}", tensor.read())
+        return self.builder.program, self.builder.leaf_bits
+
+    def call(self, ctx: Context, name: str, piece: Any) -> Call:
+        """One run of a piece's code."""
+        return Call(ctx, OutputCode(piece.text, name, piece.kernel_sources))
 
     def run(self, node: GraphNode) -> None:
         if node.op == "placeholder":
             self.env[node.name] = self.placeholder(node.name)
         elif node.op == "call_module":
             arguments = [self.resolve(a) for a in node.args]
-            run = self.piece if node.target in self.codes else self.between
+            run = self.piece if node.target in self.engine.pieces else self.between
             self.env[node.name] = run(node.target, arguments)
         elif node.op == "call_function" and "getitem" in node.target:
             self.env[node.name] = self.resolve(node.args[0])[node.args[1]]
@@ -135,6 +142,8 @@ class Wiring:
         if name in engine.parameters:
             parameter = engine.parameters[name]
             return float_leaf(self.builder, name, parameter.raw, parameter.dtype)
+        if name in engine.handles:
+            return integers(np.asarray(engine.handles[name]), "int64", dynamic=False)
         if name[:1] == "s" and name[1:].isdigit():
             return len(engine.token_ids)  # the token dimension is the only symbolic size
         return name  # a layer's name
@@ -142,7 +151,7 @@ class Wiring:
     def piece(self, name: str, arguments: list[Any]) -> Any:
         piece = self.engine.pieces[name]
         ctx = Context(self.builder, name, piece.sources, piece.modules)
-        results = Call(ctx, self.codes[name]).run(list(arguments))
+        results = self.call(ctx, name, piece).run(list(arguments))
         if piece.results is not None:
             held = {"output": results, "input": arguments}
             results = [held[kind][which] if kind in held else which for kind, which in piece.results]

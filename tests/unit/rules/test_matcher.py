@@ -43,6 +43,20 @@ def test_recomputed_values_are_one_value():
     assert matches(b, "(mul ?a ?a)", n)
 
 
+def test_tokens_embedded_again_in_another_loop_are_one_value():
+    """The C++ backend reads a table again in the loop after a reduction. Other tokens are another value."""
+    b = Builder()
+    table = leaf(b, "table", (16, 8))
+
+    def embedded(*tokens):
+        return b.op("embedding", table.map(lambda ids: ids[list(tokens)]), dynamic=True)
+
+    one, again, other = embedded(3, 5), embedded(3, 5), embedded(3, 6)
+    assert one.node != again.node
+    assert matches(b, "(mul ?a ?a)", b.op("mul", one, again).node)
+    assert not matches(b, "(mul ?a ?a)", b.op("mul", one, other).node)
+
+
 def test_sub_is_not_swapped_but_add_or_sub_is():
     b = Builder()
     x, e = leaf(b, "x"), leaf(b, "e")
