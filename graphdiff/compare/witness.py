@@ -15,6 +15,7 @@ from graphdiff.compare.moved import MovedRead, other_reads
 from graphdiff.compare.outputs import check_outputs, checked_pair
 from graphdiff.compare.side import Side, base_format
 from graphdiff.compare.transplant import Bench
+from graphdiff.compare.woken import reason_of, woken
 from graphdiff.errors import GraphdiffError
 from graphdiff.program import Evaluation
 from graphdiff.program.dtypes import FORMATS
@@ -101,7 +102,7 @@ def _proved(bench: Bench, before: BitCount, after_in) -> Proof:
     if exact.differing == 0:
         return Proof(True, before, after, "float64",
                      f"{after.differing} of {after.elements} elements differ in float32 by operation order only; {reason}".rstrip("; "))
-    return Proof(False, before, after, "float32")
+    return Proof(False, before, after, "float32", reason_of(woken(bench), bench.training))
 
 
 def _outputs(bench: Bench, reads: list[MovedRead]) -> list[tuple[int, int]]:

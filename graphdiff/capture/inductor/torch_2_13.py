@@ -20,6 +20,7 @@ from graphdiff.capture.inductor.device_guard import install_noop_cuda_guard
 from graphdiff.capture.inductor.targets import Target
 from graphdiff.capture.inductor.torch_2_13_device import Recorder, WrittenGraph, fake_device
 from graphdiff.capture.inductor.torch_2_13_move import attentions_in, moved_aten, moved_to_cuda, refuse_constants
+from graphdiff.capture.inductor.torch_2_13_constants import constants_as_inputs
 from graphdiff.capture.inductor.torch_2_13_native import compile_by_inductor, native_code_for_function, watched_graph
 from graphdiff.capture.inductor.torch_2_13_options import option_types, rounding_options
 from graphdiff.capture.inductor.torch_2_13_trace import bound_inputs, name_of, origins_of, run_inductor, trace
@@ -62,7 +63,7 @@ def code_for_function(
     fn: Callable[..., Any], inputs: Sequence[Any], target: Target, training: bool, config_patches: dict[str, Any]
 ) -> OutputCode:
     """Code of a torch callable; see `cuda_code_for_function`."""
-    traced = trace(fn, inputs, training)
+    traced = constants_as_inputs(trace(fn, inputs, training))
     write = _write_training if training else _write_inference
     graphs, metadata = write(traced.graph, traced.graph_inputs, config_patches, target)
     forward = [g for g in graphs if not g.is_backward]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from graphdiff.lower.aten.promotion import in_format
 from graphdiff.lower.aten.registry import Rule, registrar
 from graphdiff.program import Elements
 from graphdiff.program.builder import SHIFT
@@ -40,8 +41,10 @@ for _name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "
     RULES[_name] = lambda r, func, args, kwargs, out, op=_name: (
         r.builder.op("div", 1.0, r.of(args[0])) if op == "reciprocal" else r.builder.op(op, r.of(args[0])))
 RULES["sgn"] = RULES["sign"]
-for _name, _op in (("maximum", "maximum"), ("minimum", "minimum"), ("atan2", "atan2"), ("copysign", "copysign"), ("fmod", "fmod"), ("remainder", "remainder")):
-    RULES[_name] = lambda r, func, args, kwargs, out, op=_op: r.builder.op(op, r.of(args[0]), r.of(args[1]))
+for _name in ("maximum", "minimum", "atan2", "copysign"):
+    RULES[_name] = lambda r, func, args, kwargs, out, op=_name: r.builder.op(op, r.of(args[0]), r.of(args[1]))
+for _name in ("fmod", "remainder"):
+    RULES[_name] = lambda r, func, args, kwargs, out, op=_name: r.builder.op(op, in_format(r, args[0], out), in_format(r, args[1], out))
 
 
 @rule("round")
@@ -89,17 +92,18 @@ def _div(r, func, args, kwargs, out):
 
 @rule("pow", "float_power")
 def _pow(r, func, args, kwargs, out):
-    """x**3 is two products in the tensor's own type (native/cpu/PowKernel.cpp, cuda/PowKernel.cu), each rounded."""
+    """x**3 is two products in the tensor's own type (native/cpu/PowKernel.cpp, cuda/PowKernel.cu), each rounded; so is
+    the product in x**-2, and a base or exponent that is a number."""
     base, exponent = args[:2]
     b = r.builder
     if isinstance(exponent, (int, float)):
         x = r.of(base)
         special = {1: lambda: x, 2: lambda: b.op("mul", x, x), 3: lambda: b.op("mul", r.rounded(b.op("mul", x, x), out), x),
                    0.5: lambda: b.op("sqrt", x), -0.5: lambda: b.op("rsqrt", x), -1: lambda: b.op("div", 1.0, x),
-                   -2: lambda: b.op("div", 1.0, b.op("mul", x, x))}
+                   -2: lambda: b.op("div", 1.0, r.rounded(b.op("mul", x, x), out))}
         if exponent in special:
             return special[exponent]()
-    return b.op("pow", r.of(base), r.of(exponent))
+    return b.op("pow", in_format(r, base, out), in_format(r, exponent, out))
 
 
 @rule("square")
@@ -142,6 +146,17 @@ def _clamp(r, func, args, kwargs, out):
 @rule("relu")
 def _relu(r, func, args, kwargs, out):
     return r.builder.op("maximum", r.of(args[0]), 0.0)
+
+
+@rule("nan_to_num")
+def _nan_to_num(r, func, args, kwargs, out):
+    """Infinities become the largest numbers of the format if nothing else is given (native/UnaryOps.cpp nan_to_num_out)."""
+    largest = torch.finfo(args[0].dtype).max
+    given = {name: argument(func, args, kwargs, name) for name in ("nan", "posinf", "neginf")}
+    nan, top, bottom = (default if number is None else float(number) for number, default in zip(given.values(), (0.0, largest, -largest)))
+    x, numbers = r.of(args[0]), r.seen(args[0])
+    x = chosen(r, numbers == math.inf, top, chosen(r, numbers == -math.inf, bottom, x))
+    return chosen(r, np.isnan(numbers), nan, x)
 
 
 @rule("threshold", "leaky_relu", "prelu", "_prelu_kernel")

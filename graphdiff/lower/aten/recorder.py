@@ -73,6 +73,9 @@ class Recorder(TorchDispatchMode):
         self.op_name = ""
         self._func: Any = None
         self._was: dict[int, torch.Tensor] = {}
+        self.narrowed: dict[int, torch.dtype] = {}
+        """Arguments of the op under way that it casts as it reads them, by id()."""
+        self._device_scalars: set[int] = set()
 
     # ---- announcing
     def announce(self, t: torch.Tensor, name: str, *, dynamic: bool, keep: bool | None = None) -> None:
@@ -81,11 +84,17 @@ class Recorder(TorchDispatchMode):
         self._alive.append(t)
         if is_float(t):
             self._names.setdefault(key, (name, dynamic, keep))
+            if not dynamic:
+                self._device_scalars.add(key)
         elif dynamic:
             self._token_ints.add(key)
 
     def is_token_int(self, t: torch.Tensor) -> bool:
         return _key(t) in self._token_ints
+
+    def on_device(self, t: torch.Tensor) -> bool:
+        """False of a 0-dimensional tensor that was made from numbers or given as an input: it may lie on the CPU."""
+        return t.dim() > 0 or _key(t) in self._device_scalars
 
     # ---- tensors and elements
     def elements(self, t: torch.Tensor) -> Elements:
@@ -115,7 +124,7 @@ class Recorder(TorchDispatchMode):
     def of(self, x: Any) -> Elements | float:
         """An argument of an arithmetic op: float tensor, integer tensor (concrete numbers) or number."""
         if is_float(x):
-            return self.elements(x)
+            return self.as_type(self.elements(x), self.narrowed[id(x)]) if id(x) in self.narrowed else self.elements(x)
         if isinstance(x, torch.Tensor):
             if _key(x) in self._from_floats:
                 return self._from_floats[_key(x)].view(tuple(x.shape), x.stride(), x.storage_offset())
@@ -244,6 +253,8 @@ class Recorder(TorchDispatchMode):
         outputs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         self._alive.extend(outputs)
         self._taint(inputs, [*outputs, *changed])
+        if any(map(self.on_device, inputs)):
+            self._device_scalars.update(_key(t) for t in outputs if not t.dim() and is_float(t))
         written = [t for t in changed if is_float(t)]
         for t in changed:
             if is_float(t):

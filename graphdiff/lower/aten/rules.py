@@ -8,6 +8,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from graphdiff.lower.aten import arithmetic, complex_ops, composite, gradients, movement, scattered, special
+from graphdiff.lower.aten.promotion import narrowed
 from graphdiff.program import Elements
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ def lower(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, wr
     base = name[:-1] if written and name.endswith("_") and not name.endswith("__") else name
     if movement.apply(recorder, func, base, args, kwargs, out, written):
         return
-    results = _rule(recorder, base, args, kwargs, out)(recorder, func, args, kwargs, out)
+    rule = _rule(recorder, base, args, kwargs, out)
+    recorder.narrowed = narrowed(recorder, base, args, kwargs)
+    results = rule(recorder, func, args, kwargs, out)
+    recorder.narrowed = {}
     _finish(recorder, results, out, written)
 
 
