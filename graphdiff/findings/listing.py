@@ -8,8 +8,9 @@ from typing import Any
 
 from graphdiff.compare.side import Side
 from graphdiff.findings.header import shapes_of
-from graphdiff.findings.positions import changes_bits, package_path
+from graphdiff.findings.positions import changes_bits
 from graphdiff.findings.regions import fold_path
+from graphdiff.program.source_path import package_path
 from graphdiff.store import Capture
 
 SCHEMA = 1

@@ -6,11 +6,8 @@ from graphdiff.compare.diff import Direction
 from graphdiff.compare.moved import MovedRead
 from graphdiff.compare.side import Side, base_format
 from graphdiff.compare.values import MovedValue
+from graphdiff.program.source_path import package_path
 from graphdiff.report import model
-
-
-PACKAGES = ("vllm", "transformers", "torch")
-"""Whose files are named from the package on, also where they run from a checkout."""
 
 
 def rounding_node(side: Side, read: MovedRead) -> int:
@@ -55,19 +52,6 @@ def position(side: Side, node: int) -> model.Position:
     return model.Position(node=f"%{node} {name}", kernel=site.kernel, file=package_path(file) or None, line=line or None,
                           column=site.column if site.file and site.end_column else None, end_column=site.end_column or None,
                           text=site.text)
-
-
-def package_path(file: str) -> str:
-    """The path inside its package (`vllm/model_executor/models/qwen3.py`), wherever that is installed; others as they are."""
-    parts = file.split("/")
-    for folder in ("site-packages", "dist-packages"):
-        if folder in parts:
-            return "/".join(parts[len(parts) - parts[::-1].index(folder):])
-    if file.startswith("/"):
-        for package in PACKAGES:
-            if package in parts[:-1]:
-                return "/".join(parts[len(parts) - 1 - parts[::-1].index(package):])
-    return file
 
 
 def other_position(direction: Direction, value: MovedValue) -> model.Position:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple
 
+from graphdiff.program.source_path import short_file
+
 
 class Position(NamedTuple):
     """line and end_line 1-based, columns 0-based; all empty where nothing is known."""
@@ -64,11 +66,3 @@ def _position(code: CodeType, lasti: int) -> Position:
 @lru_cache(maxsize=1024)
 def _table(code: CodeType) -> list:
     return list(code.co_positions())
-
-
-def short_file(name: str) -> str:
-    """A path that says the same on every machine: below site-packages, else the file's own name."""
-    for mark in ("site-packages/", "dist-packages/"):
-        if mark in name:
-            return name.split(mark)[-1]
-    return name.rsplit("/", 1)[-1]

@@ -11,6 +11,7 @@ import msgspec
 
 from graphdiff.errors import GraphdiffError
 from graphdiff.program.builder import Builder
+from graphdiff.program.source_path import short_file
 from graphdiff.program.types import Site
 
 
@@ -49,7 +50,7 @@ class Context:
         source = next((self.sources[n] for n in reversed(origin) if n in self.sources), SourcePosition())
         module = next((self.modules[n] for n in reversed(origin) if n in self.modules), "")
         self.builder.site = Site(
-            kernel=self.kernel, name=name, origin=origin, module=module, file=source.file, line=source.line,
+            kernel=self.kernel, name=name, origin=origin, module=module, file=short_file(source.file), line=source.line,
             column=source.column, end_line=source.end_line, end_column=source.end_column, text=source.text,
             code=self.code, code_line=line)
 
