@@ -117,7 +117,9 @@ def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, attrs: Attrs) -> np.ndarray:
     """Softmax attention, q [..., H, T, D], k and v [..., G, S, D] with H a multiple of G; additive `mask`.
 
-    attrs: scale (float), causal (bool: query i sees keys up to i, also where T is not S, as ATen). Accumulated in float64.
+    attrs: scale (float), causal (bool: query i sees keys up to i, also where T is not S, as ATen), softcap (float or 0:
+    a scaled score s becomes softcap * tanh(s / softcap), before the mask), sinks (one float per head, or none: a score that
+    takes part in the softmax and has no value). Accumulated in float64.
     """
     dtype = q.dtype
     q, k, v = (x.astype(np.float64, copy=False) for x in (q, k, v))
@@ -125,6 +127,8 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     if repeat > 1:
         k, v = np.repeat(k, repeat, axis=-3), np.repeat(v, repeat, axis=-3)
     scores = np.matmul(q, np.swapaxes(k, -1, -2)) * attrs["scale"]
+    if attrs.get("softcap"):
+        scores = attrs["softcap"] * np.tanh(scores / attrs["softcap"])
     if mask is not None:
         scores = scores + mask
     if attrs.get("causal"):
@@ -132,6 +136,9 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
         scores = np.where(np.tril(np.ones((t, s), bool)), scores, -np.inf)
     # A row that may see nothing is zeros (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, _safe_softmax), not 0 / 0.
     top = scores.max(axis=-1, keepdims=True)
-    scores = np.exp(scores - np.where(top == -np.inf, 0.0, top))
-    total = scores.sum(axis=-1, keepdims=True)
+    sinks = np.asarray(attrs["sinks"], np.float64)[:, None, None] if attrs.get("sinks") else -np.inf
+    top = np.maximum(top, sinks)
+    top = np.where(top == -np.inf, 0.0, top)
+    scores = np.exp(scores - top)
+    total = scores.sum(axis=-1, keepdims=True) + np.exp(sinks - top)
     return np.matmul(scores / np.where(total == 0, 1.0, total), v).astype(dtype, copy=False)

@@ -298,6 +298,11 @@ def _attention(node: Node, shapes: Shapes) -> None:
         raise Invalid(f"attention over shapes {_short(shapes)}")
     if node.attrs.get("scale").__class__ not in (int, float) or node.attrs.get("causal").__class__ not in (bool, type(None)):
         raise Invalid("its scale or causal attribute has the wrong type")
+    sinks = node.attrs.get("sinks") or []
+    if node.attrs.get("softcap", 0).__class__ not in (int, float) or not isinstance(sinks, (list, tuple)):
+        raise Invalid("its softcap or sinks attribute has the wrong type")
+    if sinks and (len(sinks) != q[-3] or any(s.__class__ not in (int, float) for s in sinks)):
+        raise Invalid("its sinks are no number per head")
     scores = (*_broadcast([q[:-2], (*k[:-3], q[-3])]), q[-2], k[-2])
     if len(shapes) > 3:
         if len(masked := _broadcast([scores, shapes[3]])) != len(scores) or masked[-2:] != scores[-2:]:

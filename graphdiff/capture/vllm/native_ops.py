@@ -13,6 +13,7 @@ import numpy as np
 
 from graphdiff.capture.vllm.raw_native import RawNative
 from graphdiff.errors import GraphdiffError
+from graphdiff.lower.inductor.engine_attention import AttentionLayer, attended
 from graphdiff.program import Builder, Elements
 
 ATTENTION = "vllm.unified_attention_with_output"
@@ -25,11 +26,12 @@ def matmul(builder: Builder, x: Elements, weight: Elements, bias: Elements | Non
     return made if bias is None else builder.op("add", made, bias)
 
 
-def attention(builder: Builder, q: Elements, k: Elements, v: Elements, shape: tuple[int, ...]) -> Elements:
-    """q, k and v are [tokens, heads, head size]; causal, scale 1 / sqrt(head size)."""
-    first = [x.map(lambda ids: ids.transpose(1, 0, 2)) for x in (q, k, v)]
-    made = builder.op("attention", *first, scale=q.shape[-1] ** -0.5, causal=True, shape=first[0].shape)
-    return made.map(lambda ids: ids.transpose(1, 0, 2).reshape(shape))
+def attention(builder: Builder, raw: RawNative, layer: Any, q: Elements, k: Elements, v: Elements, shape: tuple[int, ...]) -> Elements:
+    """q, k and v are [tokens, heads, head size]; `layer` is the name of one of the engine's."""
+    described = raw.attention.get(str(getattr(layer, "value", layer)))
+    if described is None:
+        raise GraphdiffError(f"the engine has no attention layer {layer}", where=ATTENTION, fix="run again with --debug and report it")
+    return attended(builder, described, q, k, v, ATTENTION).map(lambda ids: ids.reshape(shape))
 
 
 def rotated(builder: Builder, x: Elements, cos: Elements, sin: Elements, head: int, neox: bool) -> Elements:
@@ -77,8 +79,8 @@ def handlers(builder: Builder, raw: RawNative) -> dict[str, Callable[..., Any]]:
         made = matmul(builder, x.read(), weight(handle), None if bias is None else bias.read())
         out.write(builder.round(made, out.dtype))
 
-    def attend(ctx: Any, q: Any, k: Any, v: Any, out: Any, *_: Any, **__: Any) -> None:
-        out.write(builder.round(attention(builder, q.read(), k.read(), v.read(), out.shape), out.dtype))
+    def attend(ctx: Any, q: Any, k: Any, v: Any, out: Any, layer: Any, *_: Any, **__: Any) -> None:
+        out.write(builder.round(attention(builder, raw, layer, q.read(), k.read(), v.read(), out.shape), out.dtype))
 
     def update(ctx: Any, k: Any, *_: Any, **__: Any) -> Any:
         from graphdiff.lower.inductor.extern import fresh
@@ -102,9 +104,10 @@ def eager_rules(raw: RawNative) -> dict[str, Callable[..., None]]:
         recorder.write(target, recorder.rounded(made, target))
 
     def attend(recorder: Any, given: dict[str, Any], out: Any) -> None:
-        q, k, v, target = list(given.values())[:4]
-        made = attention(recorder.builder, *(recorder.elements(t) for t in (q, k, v)), tuple(target.shape))
+        q, k, v, target, layer = list(given.values())[:5]
+        made = attention(recorder.builder, raw, layer, *(recorder.elements(t) for t in (q, k, v)), tuple(target.shape))
         recorder.write(target, recorder.rounded(made, target))
+        _compute(raw.attention[str(getattr(layer, "value", layer))], q, k, v, target)
 
     def update(recorder: Any, given: dict[str, Any], out: Any) -> None:
         return None
@@ -120,3 +123,17 @@ def eager_rules(raw: RawNative) -> dict[str, Callable[..., None]]:
                 recorder.write(tensor, made)
 
     return {"_C.onednn_mm": onednn_mm, ATTENTION: attend, CACHE_UPDATE: update, "_C.rotary_embedding": rotary}
+
+
+def _compute(layer: AttentionLayer, q: Any, k: Any, v: Any, target: Any) -> None:
+    """Outside a batch the engine's attention returns without having computed: give its result the numbers that what
+    follows (a router's choice, an opaque op) is recorded with."""
+    import torch
+
+    from graphdiff.program import Evaluation
+
+    builder = Builder()
+    given = [builder.leaf(name, t.detach().float().numpy(), "float32", dynamic=True) for name, t in zip("qkv", (q, k, v))]
+    builder.output("attention", attended(builder, layer, *given, ATTENTION))
+    made = Evaluation(builder.program, builder.leaf_bits).output(0)
+    target.copy_(torch.from_numpy(made.copy()).reshape(target.shape))

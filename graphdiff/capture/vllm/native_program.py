@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from graphdiff.capture.vllm.program import probe_input, wired
 from graphdiff.capture.vllm.raw_native import RawNative, RawNativeCompiled, RawNativeEager, RawNativePieces
-from graphdiff.errors import GraphdiffError
 from graphdiff.lower.inductor_cpp.wrapper import Observer
 from graphdiff.program import Builder, Program
 
@@ -35,25 +35,19 @@ def compiled_program(raw: RawNativeCompiled, tokens: list[int], positions: list[
 
     builder = Builder()
     sources = {name: SourcePosition(file=file, line=line) for name, (file, line) in raw.sources.items()}
-    ctx = Context(builder, "model", sources, raw.modules)
+    ctx = Context(builder, "model", sources, raw.modules, attention=raw.attention)
     arguments: list[Any] = []
     for item in raw.inputs:
-        last = item.path.split(".")[-1]
         if item.kind == "size":
             arguments.append(len(tokens))  # the token dimension is the only symbolic size
         elif item.kind == "other":
             arguments.append(item.value)
-        elif item.kind == "input" and last == "input_ids":
-            arguments.append(integers(np.asarray(tokens), item.dtype, dynamic=True))
-        elif item.kind == "input" and last == "positions":
-            arguments.append(integers(np.asarray(positions), item.dtype, dynamic=False))
         elif item.name in raw.handles:
             arguments.append(integers(np.asarray(raw.handles[item.name]), "int64", dynamic=False))
         elif item.name in raw.parameters:
             arguments.append(_parameter(builder, item, raw.parameters[item.name]))
         else:
-            raise GraphdiffError(f"the engine's graph wants {item.path or item.name}", where=item.source,
-                                 fix="only decoders that take token ids and positions are captured")
+            arguments.append(probe_input(item, tokens, positions))
     returned = CppCall(ctx, raw.code, "model", handlers(builder, raw), observe).run(arguments)
     results = [returned[o.position] for o in raw.outputs if o.kind == "output"]
     floats = [t for t in results if isinstance(t, Tensor) and t.dtype in TORCH_FLOATS]
@@ -76,7 +70,6 @@ def _parameter(builder: Builder, item: Any, tensor: Any) -> Any:
 
 def _in_pieces(raw: RawNativePieces, tokens: list[int], positions: list[int]) -> tuple[Program, dict[int, np.ndarray]]:
     from graphdiff.capture.vllm.native_ops import handlers
-    from graphdiff.capture.vllm.program import wired
     from graphdiff.lower.inductor.context import SourcePosition
     from graphdiff.lower.inductor_cpp.pieces import CppPiece, program_from_cpp_pieces
 

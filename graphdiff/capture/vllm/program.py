@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphdiff.capture.vllm.raw import RawEngineCapture, RawNode, RawPiece, Ref
+from graphdiff.capture.vllm.raw import RawEngineCapture, RawInput, RawNode, RawPiece, Ref
 from graphdiff.errors import GraphdiffError
 from graphdiff.lower.inductor.context import SourcePosition
-from graphdiff.lower.inductor.pieces import EnginePieces, GraphNode, Parameter, Piece, program_from_pieces
+from graphdiff.lower.inductor.pieces import EnginePieces, GraphNode, Parameter, Piece, integers, program_from_pieces
+from graphdiff.lower.inductor.values import Tensor
 from graphdiff.program import Program
 
 if TYPE_CHECKING:
     from graphdiff.capture.vllm.raw_native import RawNativePieces
+
+POSITIONS = ("positions", "position_ids")
 
 
 def engine_program(raw: RawEngineCapture, tokens: list[int], positions: list[int],
@@ -32,23 +35,25 @@ def wired(raw: RawEngineCapture | RawNativePieces, pieces: dict[str, Any], token
         if tensor.is_floating_point():
             contiguous = tensor.detach().cpu().contiguous()
             parameters[name] = Parameter(raw_bits(contiguous), str(tensor.dtype).removeprefix("torch."))
-    inputs = {item.path: item for item in raw.inputs if item.kind == "input"}
-    ids, places = _input(inputs, "input_ids"), _input(inputs, "positions")
+    handles = getattr(raw, "handles", {})
+    probe = {item.name: probe_input(item, tokens, positions) for item in raw.inputs if item.kind == "input" and item.name not in handles}
     return EnginePieces(
         top=[_node(n) for n in raw.top], splitting={k: [_node(n) for n in v] for k, v in raw.splitting.items()}, pieces=pieces,
-        parameters=parameters, token_ids=np.asarray(tokens), positions=np.asarray(positions),
-        ids_name=ids.name, positions_name=places.name, ids_dtype=ids.dtype.removeprefix("torch."),
-        positions_dtype=places.dtype.removeprefix("torch."),
+        parameters=parameters, probe=probe, tokens=len(tokens),
         not_tuples=frozenset(name for name, is_tuple in raw.returns_tuple.items() if not is_tuple),
-        handles=getattr(raw, "handles", {}))
+        handles=handles, attention=raw.attention, others={i.name: i.value for i in raw.inputs if i.kind == "other"})
 
 
-def _input(inputs: dict, wanted: str):
-    for path, item in inputs.items():
-        if path.split(".")[-1] == wanted:
-            return item
-    raise GraphdiffError(f"the engine's graph has no input {wanted}", where=", ".join(inputs) or "it has none",
-                         fix="only decoders that take token ids and positions are captured")
+def probe_input(item: RawInput, tokens: list[int], positions: list[int]) -> Tensor:
+    """What the probe gives for an input of the engine's graph, in its shape: [tokens], or [1, tokens] where vLLM runs a
+    model of transformers. Raises GraphdiffError for an input that is neither token ids nor positions."""
+    last = item.path.split(".")[-1]
+    if last not in ("input_ids", *POSITIONS):
+        raise GraphdiffError(f"the engine's graph has an input {item.path or item.name}", where=item.source or item.name,
+                             fix="only decoders that take token ids and positions are captured")
+    values = np.asarray(tokens if last == "input_ids" else positions)
+    shape = tuple(n if isinstance(n, int) else -1 for n in item.shape) or (-1,)
+    return integers(values.reshape(shape if -1 in shape else values.shape), item.dtype.removeprefix("torch."), dynamic=last == "input_ids")
 
 
 def piece_in(name: str, found: list[RawPiece], bucket: str | int) -> RawPiece:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from graphdiff.capture.inductor.code import OutputCode
+from graphdiff.lower.inductor.engine_attention import AttentionLayer
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class RawEngineCapture:
     update, run as they are; its nodes, inputs and output included).
     `parameters` holds the real merged tensors by input name. `returns_tuple` tells for each submodule whether its
     result is indexed (`getitem` nodes in `top`) or is itself the tensor. `fingerprint` is the checkpoint's, as
-    `models.fingerprint` makes it, empty if its folder is not at hand. `inductor`: the options of `options.in_force`.
+    `models.fingerprint` makes it, empty if its folder is not at hand. `attention`: its layers by name. `inductor`: the options of `options.in_force`.
     """
 
     model: str
@@ -84,6 +85,7 @@ class RawEngineCapture:
     returns_tuple: dict[str, bool]
     inputs: list[RawInput]
     parameters: dict[str, Any] = field(repr=False)
+    attention: dict[str, AttentionLayer] = field(default_factory=dict)
     inductor: dict[str, Any] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
     not_captured: list[str] = field(default_factory=list)

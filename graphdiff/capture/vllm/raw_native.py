@@ -7,6 +7,7 @@ from typing import Any
 from graphdiff.capture.inductor.code import FunctionOutput
 from graphdiff.capture.inductor.native import KernelRun
 from graphdiff.capture.vllm.raw import RawInput, RawNode
+from graphdiff.lower.inductor.engine_attention import AttentionLayer
 from graphdiff.lower.inductor_cpp import CppCode
 
 
@@ -24,6 +25,7 @@ class RawNative:
     weights: dict[int, Any] = field(repr=False)
     weight_names: dict[int, str] = field(repr=False)
     target: str = "native"
+    attention: dict[str, AttentionLayer] = field(default_factory=dict)
     inductor: dict[str, Any] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
     not_captured: list[str] = field(default_factory=list)

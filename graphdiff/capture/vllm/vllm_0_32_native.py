@@ -9,6 +9,7 @@ from typing import Any
 from graphdiff.capture.vllm import session
 from graphdiff.capture.vllm.describe import described_inputs
 from graphdiff.capture.vllm.raw_native import RawNative, RawNativeCompiled, RawNativeEager, RawNativePieces
+from graphdiff.capture.vllm.vllm_0_32_attention import attention_layers
 from graphdiff.capture.vllm.vllm_0_32_result import compile_config, fingerprint_of, inductor_options, versions
 from graphdiff.errors import GraphdiffError
 
@@ -95,6 +96,7 @@ def _common(config: Any, mode: str) -> dict[str, Any]:
         "versions": versions(),
         "config": json.loads(config.model_config.hf_config.to_json_string(use_diff=False)),
         "compile_config": compile_config(config, request),
+        "attention": attention_layers(config),
         "inductor": inductor_options(config, request) if mode != "eager" else {},
         "weights": {handle: weight for handle, (weight, _) in _weights.items()},
         "weight_names": {handle: name for handle, (_, name) in _weights.items()},

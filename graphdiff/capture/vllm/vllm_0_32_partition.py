@@ -28,9 +28,6 @@ def leave_out_cuda_passes(compilation: Any) -> None:
 @contextlib.contextmanager
 def attention_inside(compilation: Any) -> Iterator[None]:
     """Around Inductor: attention and the cache update are left functional; another custom op is an error."""
-    if not compilation.use_inductor_graph_partition:
-        yield
-        return
     with cuda_functionalization_left_out(_only_attention):
         yield
 
@@ -39,9 +36,9 @@ def _only_attention(graph: Any) -> None:
     for node in graph.nodes:
         if "auto_functionalized" in str(node.target) and not str(node.args[0]).startswith("vllm."):
             raise GraphdiffError(
-                f"{node.args[0]} cannot be captured with graph partition on a CPU",
-                where="use_inductor_graph_partition",
-                fix="leave graph partition or the custom op out",
+                f"no lowering for {node.args[0]}: the CPU build runs it where CUDA has kernels of its own",
+                where="CUDA's code of a graph traced on a CPU",
+                fix="capture a model without it (mixtures of experts have it), or use `graphdiff capture dumps` on a GPU's TORCH_TRACE",
             )
 
 

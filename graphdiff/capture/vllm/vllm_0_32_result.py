@@ -9,6 +9,7 @@ from typing import Any
 from graphdiff.capture.models.reference import fingerprint, read_config
 from graphdiff.capture.vllm.raw import RawEngineCapture, RawPiece
 from graphdiff.capture.vllm.versions import installed_version
+from graphdiff.capture.vllm.vllm_0_32_attention import attention_layers
 from graphdiff.errors import GraphdiffError
 
 NOT_CAPTURED = [
@@ -39,6 +40,7 @@ def raw_capture(
         returns_tuple={item.submod_name: graph_returns_tuple(item.graph) for item in items},
         inputs=inputs,
         parameters=parameters,
+        attention=attention_layers(config),
         inductor=inductor_options(config, request),
         differences=_differences(request, pieces),
         not_captured=list(NOT_CAPTURED),

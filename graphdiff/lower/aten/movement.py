@@ -38,6 +38,8 @@ CREATE = frozenset("""
     empty empty_like empty_strided new_empty new_empty_strided zero fill triu_indices tensor empty_permuted
     _efficientzerotensor logspace tril_indices
 """.split())
+EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"})
+"""Of those, what makes memory that nobody has written: its numbers are the heap's, and reading them is an error."""
 RANDOM = frozenset("rand randn rand_like randn_like randint bernoulli normal uniform random randperm multinomial exponential".split())
 CHOSEN = {"topk": 0, "sort": 0, "max": 0, "min": 0, "kthvalue": 0, "median": 0, "mode": 0, "cummax": 0, "cummin": 0}
 """Ops that give (values, indices): the values are a gather by the indices that came out."""
@@ -60,6 +62,8 @@ def apply(r: Recorder, func: Any, base: str, args: tuple, kwargs: dict, out: Any
         _cast(r, base, args, out, written)
     elif base == "fill" and len(args) > 1 and is_float(args[1]):
         _cast(r, "copy", args, out, written)
+    elif base in EMPTY:
+        r.unwritten(out)
     elif base in CREATE:
         _created(r, out, written)
     elif base in RANDOM:

@@ -196,6 +196,13 @@ class Recorder(TorchDispatchMode):
         self._storages[_key(t)] = Storage(count, dtype)
         self.write(t, x)
 
+    def unwritten(self, t: torch.Tensor) -> None:
+        """Tensor t (freshly made) is memory that nothing has been written to."""
+        if is_float(t):
+            dtype = COMPLEX.get(t.dtype) or FLOATS[t.dtype]
+            self._storages[_key(t)] = Storage(t.untyped_storage().nbytes() // np.dtype(STORAGE[dtype]).itemsize, dtype)
+            self._alive.append(t)
+
     def write(self, t: torch.Tensor, x: Elements) -> None:
         """Memory of t now holds x (in-place ops)."""
         storage = self._storage(t)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from graphdiff.errors import GraphdiffError
+from graphdiff.lower.inductor.engine_attention import AttentionLayer
 from graphdiff.program.builder import Builder
 from graphdiff.program.source_path import short_file
 from graphdiff.program.types import Site
@@ -38,6 +39,8 @@ class Context:
     kernel: str = ""
     origin: tuple[str, ...] = ()
     line: int = 0
+    attention: Mapping[str, AttentionLayer] | None = None
+    """The engine's layers by name; None where nobody told of them."""
 
     def enter(self, kernel: str, origin: tuple[str, ...], line: int) -> None:
         """What follows happens in this kernel (or extern kernel)."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphdiff.lower.inductor import extern_indexing
 from graphdiff.lower.inductor.context import Context
+from graphdiff.lower.inductor.engine_attention import AttentionLayer, attended
 from graphdiff.lower.inductor.reductions import stable_order
 from graphdiff.lower.inductor.values import IntStorage, Tensor, fresh, is_dynamic
 from graphdiff.program.builder import Elements
@@ -44,14 +45,14 @@ def attention(ctx: Context, q: Elements, k: Elements, v: Elements, *, scale: flo
                           shape=(*q.shape[:-1], v.shape[-1]))
 
 
-def engine_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, out: Tensor, *_: Any, scale: float | None = None, **__: Any) -> None:
-    """vLLM lays q, k and v out as [tokens, heads, head size]; it writes its fourth argument. scale None: of the head size."""
-    if q.shape[0] != k.shape[0]:
-        raise ctx.unsupported(f"attention of {q.shape[0]} tokens to {k.shape[0]}")
-    heads_first = [t.read().map(lambda ids: ids.transpose(1, 0, 2)) for t in (q, k, v)]
-    made = attention(ctx, *heads_first, scale=scale or q.shape[-1] ** -0.5, causal=True)
-    rounded = ctx.builder.round(made, out.dtype)
-    out.write(rounded.map(lambda ids: ids.transpose(1, 0, 2).reshape(out.shape)))
+def engine_attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, out: Tensor, layer: Any = None, *_: Any, **__: Any) -> None:
+    """vLLM lays q, k and v out as [tokens, heads, head size]; it writes its fourth argument. A layer that nobody described
+    (a dump has its name alone) is taken as plain attention."""
+    described = AttentionLayer() if ctx.attention is None else ctx.attention.get(str(layer))
+    if described is None:
+        raise ctx.unsupported(f"attention of a layer {layer} that the engine does not have")
+    made = attended(ctx.builder, described, q.read(), k.read(), v.read(), ctx.where)
+    out.write(ctx.builder.round(made, out.dtype).map(lambda ids: ids.reshape(out.shape)))
 
 
 def nothing(ctx: Context, *_: Any, **__: Any) -> None:

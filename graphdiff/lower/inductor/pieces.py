@@ -11,6 +11,7 @@ import numpy as np
 from graphdiff.errors import GraphdiffError
 from graphdiff.lower.inductor import extern
 from graphdiff.lower.inductor.context import Context, SourcePosition
+from graphdiff.lower.inductor.engine_attention import AttentionLayer
 from graphdiff.lower.inductor.output_code import Call, OutputCode
 from graphdiff.lower.inductor.values import TORCH_FLOATS, IntStorage, Tensor
 from graphdiff.program.builder import Builder, Storage, contiguous
@@ -62,8 +63,8 @@ class EnginePieces:
 
     top: the split graph; splitting: the submodules between the pieces, as nodes; pieces: by submodule (`Piece`; of native code
     `CppPiece`).
-    parameters: by placeholder, handles: integers by placeholder (numbers of matmul handles). token_ids, positions: the probe; ids_name and positions_name are their placeholders.
-    attention_scale: None means 1 / sqrt(head size). modules: of the splitting submodules' nodes, by name.
+    parameters: by placeholder, handles: integers by placeholder (numbers of matmul handles). probe: token ids and positions by placeholder, tokens: how many.
+    attention: the engine's layers by name, others: what placeholders hold that are no tensors (a layer's name). modules: of the splitting submodules' nodes, by name.
     not_tuples: submodules whose result is the tensor itself, not indexed by a getitem.
     """
 
@@ -71,13 +72,10 @@ class EnginePieces:
     splitting: Mapping[str, Sequence[GraphNode]]
     pieces: Mapping[str, Any]
     parameters: Mapping[str, Parameter]
-    token_ids: np.ndarray
-    positions: np.ndarray
-    ids_name: str = "l_input_ids_"
-    positions_name: str = "l_positions_"
-    ids_dtype: str = "int32"
-    positions_dtype: str = "int64"
-    attention_scale: float | None = None
+    probe: Mapping[str, Tensor]
+    tokens: int
+    attention: Mapping[str, AttentionLayer] | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
     modules: Mapping[str, str] = field(default_factory=dict)
     not_tuples: frozenset[str] = frozenset()
     handles: Mapping[str, int] = field(default_factory=dict)
@@ -135,22 +133,20 @@ class Wiring:
 
     def placeholder(self, name: str) -> Any:
         engine = self.engine
-        if name == engine.ids_name:
-            return integers(engine.token_ids, engine.ids_dtype, dynamic=True)
-        if name == engine.positions_name:
-            return integers(engine.positions, engine.positions_dtype, dynamic=False)
+        if name in engine.probe:
+            return engine.probe[name]
         if name in engine.parameters:
             parameter = engine.parameters[name]
             return float_leaf(self.builder, name, parameter.raw, parameter.dtype)
         if name in engine.handles:
             return integers(np.asarray(engine.handles[name]), "int64", dynamic=False)
         if name[:1] == "s" and name[1:].isdigit():
-            return len(engine.token_ids)  # the token dimension is the only symbolic size
-        return name  # a layer's name
+            return engine.tokens  # the token dimension is the only symbolic size
+        return engine.others.get(name, name)
 
     def piece(self, name: str, arguments: list[Any]) -> Any:
         piece = self.engine.pieces[name]
-        ctx = Context(self.builder, name, piece.sources, piece.modules)
+        ctx = Context(self.builder, name, piece.sources, piece.modules, attention=self.engine.attention)
         results = self.call(ctx, name, piece).run(list(arguments))
         if piece.results is not None:
             held = {"output": results, "input": arguments}
@@ -165,16 +161,15 @@ class Wiring:
         env = dict(zip([n.name for n in nodes if n.op == "placeholder"], arguments))
         for node in nodes:
             if node.target == ATTENTION:
-                q, k, v, out = (env[a["n"]] for a in node.args[:4])
-                self.attention(name, node.name, q, k, v, out)
+                self.attention(name, node.name, *(env[a["n"]] if isinstance(a, dict) else a for a in node.args[:5]))
             elif node.op not in ("placeholder", "output") and node.target not in HARMLESS:
                 raise GraphdiffError(f"no lowering for {node.target}", where=name)
 
-    def attention(self, piece: str, name: str, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
-        ctx = Context(self.builder, piece, modules=self.engine.modules)
+    def attention(self, piece: str, name: str, q: Tensor, k: Tensor, v: Tensor, out: Tensor, layer: str = "") -> None:
+        ctx = Context(self.builder, piece, modules=self.engine.modules, attention=self.engine.attention)
         ctx.enter("attention", (name,), 0)
         ctx.at(0, name)
-        extern.engine_attention(ctx, q, k, v, out, scale=self.engine.attention_scale)
+        extern.engine_attention(ctx, q, k, v, out, layer)
 
 
 def integers(values: np.ndarray, dtype: str, *, dynamic: bool) -> Tensor:
