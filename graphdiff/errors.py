@@ -14,3 +14,7 @@ class GraphdiffError(Exception):
     def __str__(self) -> str:
         text = self.what + (f" ({self.where})" if self.where else "") + (f": {self.fix}" if self.fix else "")
         return " ".join(text.split())
+
+
+class Damage(GraphdiffError):
+    """A file that is being read is damaged. Never a reason why something could not be told: nothing in it may be believed."""

@@ -18,7 +18,7 @@ import numpy as np
 from graphdiff.compare.overlap import held_together
 from graphdiff.compare.side import Side
 from graphdiff.compare.transplant import Bench
-from graphdiff.errors import GraphdiffError
+from graphdiff.errors import Damage, GraphdiffError
 from graphdiff.program import Evaluation, Options
 
 NOISE = 1e-6
@@ -120,6 +120,8 @@ def _compared(bench: Bench, here: int, there: int, elements: int) -> OutputCheck
         if not differ.any():
             return OutputCheck(there, here, True, elements)
         bits = [_read(bench.transplanted(np.float32), here), _read(bench.reference(np.float32), there)]
+    except Damage:
+        raise
     except GraphdiffError:
         return _by_sketch(bench, here, there, elements)
     apart = differ & ~((bits[0] == bits[1]) | (np.isnan(bits[0]) & np.isnan(bits[1])))
@@ -158,6 +160,8 @@ def unexplained(bench: Bench) -> OutputCheck | None:
                 differ = ~_close(a.astype(np.float64), b.astype(np.float64))
                 if differ.sum() > max(1, UNEXPLAINED * differ.size):
                     return OutputCheck(check.inference, check.training, None, check.elements, int(differ.sum()), "bits")
+    except Damage:
+        raise
     except GraphdiffError:  # the capture lacks the numbers to evaluate: check_outputs judged by what the probe kept, and said so
         return None
     return None

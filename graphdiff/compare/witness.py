@@ -16,7 +16,7 @@ from graphdiff.compare.outputs import check_outputs, checked_pair
 from graphdiff.compare.side import Side, base_format
 from graphdiff.compare.transplant import Bench
 from graphdiff.compare.woken import reason_of, woken
-from graphdiff.errors import GraphdiffError
+from graphdiff.errors import Damage, GraphdiffError
 from graphdiff.program import Evaluation
 from graphdiff.program.dtypes import FORMATS
 
@@ -70,6 +70,8 @@ def prove_region(bench: Bench, reads: list[MovedRead]) -> Proof:
         if impossible:
             return Proof(None, before, reason=impossible[0])
         return _proved(bench, before, lambda precision: _compare(bench, outputs, bench.transplanted(precision), precision))
+    except Damage:
+        raise
     except GraphdiffError as error:
         return Proof(None, reason=str(error))
 
@@ -85,6 +87,8 @@ def prove_program(bench: Bench) -> Proof:
         if bench.changes.impossible:
             return Proof(None, before, reason=next(iter(bench.changes.impossible.values())))
         return _proved(bench, before, lambda precision: _compare(bench, pairs, bench.transplanted(precision), precision))
+    except Damage:
+        raise
     except GraphdiffError as error:
         return Proof(None, reason=str(error))
 

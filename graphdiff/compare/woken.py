@@ -10,7 +10,7 @@ import numpy as np
 
 from graphdiff.compare.side import Side
 from graphdiff.compare.transplant import Bench
-from graphdiff.errors import GraphdiffError
+from graphdiff.errors import Damage, GraphdiffError
 from graphdiff.program import Evaluation
 from graphdiff.program.evaluate import CHUNK
 
@@ -30,6 +30,8 @@ def _changes(evaluation: Evaluation, n: int) -> bool:
     try:
         x = evaluation.read(evaluation.program.nodes[n].operands[0], (n, 0)).reshape(-1)
         y = evaluation.flat(n)
+    except Damage:
+        raise
     except GraphdiffError:
         return False
     return not np.array_equal(x, y, equal_nan=True)

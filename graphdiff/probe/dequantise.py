@@ -22,7 +22,7 @@ _TABLES: dict[str, np.ndarray] = {}
 
 def generic(numbers: np.ndarray) -> np.ndarray:
     """float64 numbers times 1 + d(their bits)."""
-    v = np.ascontiguousarray(numbers, np.float64)
+    v = np.ascontiguousarray(numbers, np.float64).reshape(np.shape(numbers))
     b = v.view(np.int64)
     with np.errstate(over="ignore"):
         h = (b * np.int64(-7046029254386353131)) ^ (b >> np.int64(29))

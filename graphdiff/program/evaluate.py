@@ -174,7 +174,7 @@ class Evaluation:
             new = self.program.take(operand, lambda m: self.unrounded(m, change.unround))
         if change.round:
             scale = new.dtype.type(change.scale)
-            new = round_to(np.ascontiguousarray(new) * scale, *change.round) / scale
+            new = (round_to(np.ascontiguousarray(new) * scale, *change.round) / scale).reshape(new.shape)  # contiguous is 1-d at least
         return new if change.mask is None else np.where(change.mask, new, plain)
 
     def unrounded(self, n: int, formats: frozenset[str]) -> np.ndarray:

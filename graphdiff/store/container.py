@@ -22,7 +22,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 import numpy as np
 
-from graphdiff.errors import GraphdiffError
+from graphdiff.errors import Damage, GraphdiffError
 
 MAGIC = b"\x89GDCAP"
 VERSION = 1
@@ -183,7 +183,7 @@ def check_start(start: bytes, where: str) -> None:
 def broken(detail: str, where: str) -> NoReturn:
     """Raise the error for damage. `detail` may quote the file: it is cut, and stripped of what a terminal would obey."""
     detail = "".join(c if c.isprintable() else "?" for c in detail[:300])
-    raise GraphdiffError(f"not a readable capture: {detail}", where=where, fix=CAPTURE_AGAIN) from None
+    raise Damage(f"not a readable capture: {detail}", where=where, fix=CAPTURE_AGAIN) from None
 
 
 def unpack(data: bytes, where: str) -> tuple[msgspec.Raw, ArrayReader]:

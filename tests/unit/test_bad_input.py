@@ -23,8 +23,9 @@ from graphdiff.store import Capture, CaptureInfo, ModelInfo, ProbeTokens, encode
 ROOT = Path(__file__).parents[2]
 
 
-def made(kind: str = "function", scale: float = 2.3, rounded: bool = True, layers: int = 1, tokens: int = 4, seed: int = 0, name: str = "m") -> Capture:
-    """A small real capture, made without torch."""
+def made(kind: str = "function", scale: float = 2.3, rounded: bool = True, layers: int = 1, tokens: int = 4, seed: int = 0, name: str = "m",
+         keep: bool = False) -> Capture:
+    """A small real capture, made without torch; with `keep` its inputs are in it."""
     b = Builder()
     x = b.leaf("x", np.random.default_rng(seed).standard_normal((4, 8)).astype(np.float32), "float32", dynamic=True)
     y = b.op("exp", x)
@@ -33,6 +34,8 @@ def made(kind: str = "function", scale: float = 2.3, rounded: bool = True, layer
     data = probe(b.program, b.leaf_bits, static_rule=kind != "function", pin_anchors=kind != "function")
     header = CaptureInfo(kind=kind, model=ModelInfo(name=name, fingerprint=name, layers=layers),
                          probe=ProbeTokens(tokens=list(range(tokens)), positions=list(range(tokens)), seed=seed))
+    if keep:
+        b.program.data.update(b.leaf_bits)
     return Capture(header, b.program, data, {})
 
 
@@ -363,3 +366,31 @@ def test_interrupting_the_compiler_stops_its_processes():
     assert (run.returncode, out, err) == (130, "", "graphdiff: interrupted\n")
     assert seen and time.monotonic() - start < 10
     assert not [pid for pid in seen if Path(f"/proc/{pid}").exists()]
+
+
+def test_no_answer_rests_on_a_damaged_array(tmp_path, capsys):
+    """Arrays are read when they are needed: a bit of any of them flipped is status 2, or changes nothing at all."""
+    good, other = tmp_path / "good.cap", tmp_path / "other.cap"
+    write_capture(good, made(keep=True))
+    write_capture(other, made(rounded=False, keep=True))
+    whole = good.read_bytes()
+    status, damaged = main(["compare", str(other), str(good)]), tmp_path / "damaged.cap"
+    answer, refused = capsys.readouterr().out, 0
+    assert status == 1
+    start = _arrays_start(whole)
+    for place in range(start, len(whole), max(1, (len(whole) - start) // 60)):
+        damaged.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1:])
+        status = main(["compare", str(other), str(damaged)])
+        captured = capsys.readouterr()
+        if status == 2:
+            assert captured.out == "" and "checksum" in captured.err
+            refused += 1
+        else:
+            assert (status, captured.out.replace("damaged.cap", "good.cap")) == (1, answer)
+    assert refused > 20
+
+
+def _arrays_start(capture: bytes) -> int:
+    from graphdiff.store.container import PREFIX
+
+    return PREFIX.size + PREFIX.unpack_from(capture)[2]
