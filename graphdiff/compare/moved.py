@@ -89,6 +89,17 @@ class Pairing:
             self._matched[node] = sorted(c for s in self.partners(self.own.value(node)) for c in self._consumers_by_sketch.get(s, ()))
         return self._matched[node]
 
+    def sums(self, node: int) -> list[int]:
+        """The other side's sums that our adds, of which `node` is one, write out term by term."""
+        last = self.own.total_of.get(node, node)
+        if self.own.program.nodes[node].op != "add" or last not in self.own.unrolled:
+            return []
+        return [c for c in self.consumers(last) if self.other.program.nodes[c].op == "sum"]
+
+    def is_partial(self, node: int) -> bool:
+        """True of a value that is formed on the way to a sum alone: the sum is the value."""
+        return node in self.own.partial_sums or node in self.own.total_of and bool(self.sums(node))
+
     def siblings(self, node: int) -> list[int]:
         """Our own consumers of the same value (recomputation), the node included."""
         sketch = self.own.value(node)
@@ -174,10 +185,20 @@ def other_reads(p: Pairing, row: int) -> list[int]:
             return same_place
         candidates = [r for c in other.rows_of if c < 0 for r in other.rows_of[c]]
     else:
-        matched = p.consumers(consumer) or p.consumers(own.sum_of.get(consumer, consumer))
-        return [r for c in (*matched, *p.behind.get(consumer, ()))
-                for r in _best_slots(p, sketch, [*other.rows_of.get(c, ()), *other.rows_of.get(other.products.get(c, c), ())])]
+        matched = p.consumers(consumer) or p.consumers(own.sum_of.get(consumer, consumer)) or p.sums(consumer)
+        return [r for c in (*matched, *p.behind.get(consumer, ())) for r in _reads_in(p, sketch, c, consumer)]
     return [r for r in candidates if other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
+
+
+def _reads_in(p: Pairing, sketch: int, there: int, consumer: int) -> list[int]:
+    """Reads of our value in the other side's consumer, or in what stands for it: the product that it alone reads, and for a
+    sum of ours all adds that write it out, each of which reads a part."""
+    other = p.other
+    if p.own.program.nodes[consumer].op == "sum" and there in other.unrolled:
+        rows = [r for add in other.unrolled[there] for r in other.rows_of[add] if other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
+        inside = [p.cover_back(sketch, other.sketch[r]) for r in rows]
+        return [r for r, share in zip(rows, inside) if share > max(inside) - NEARLY]
+    return _best_slots(p, sketch, [*other.rows_of.get(there, ()), *other.rows_of.get(other.products.get(there, there), ())])
 
 
 def _best_slots(p: Pairing, sketch: int, rows: Sequence[int]) -> list[int]:

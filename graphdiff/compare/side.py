@@ -139,6 +139,30 @@ class Side:
         return found
 
     @cached_property
+    def unrolled(self) -> dict[int, tuple[int, ...]]:
+        """Last add -> all adds of a sum of three terms or more that is written out: each but the last is read by the next
+        alone, unrounded. Inductor unrolls short reductions (`unroll_reductions_threshold`)."""
+        found: dict[int, tuple[int, ...]] = {}
+        inside: set[int] = set()
+        for node in reversed([c for c in self.consumers if self.program.nodes[c].op == "add"]):
+            if node in inside:
+                continue
+            adds, todo = [], [node]
+            while todo:
+                adds.append(n := todo.pop())
+                todo += [b for row in self.rows_of[n] if not self.events(row) for b in self.bases(row)
+                         if self.program.nodes[b].op == "add" and {self.consumer[r] for r in self.readers[b]} == {n}]
+            if len(adds) > 1:
+                found[node] = tuple(adds)
+                inside.update(adds)
+        return found
+
+    @cached_property
+    def total_of(self) -> dict[int, int]:
+        """Add within unrolled() -> the last one."""
+        return {add: last for last, adds in self.unrolled.items() for add in adds if add != last}
+
+    @cached_property
     def sum_of(self) -> dict[int, int]:
         """mul -> the sum of products() it belongs to."""
         return {factor: node for node, factor in self.products.items()}

@@ -156,8 +156,20 @@ class Bench:
             return
         for row in sorted(set(rows)):
             read = (self.training.consumer[row], self.training.slot[row])
-            mask = self._mask_of(self.training, row, self.inference, [m.row])
-            changes.by_read.append((m, read, Change(round=(dtype, mode or "rne"), scale=self._scale(row, m.row), mask=mask)))
+            mask, scale = self._mask_of(self.training, row, self.inference, [m.row]), self._scale(row, m.row)
+            again = self._roundings_after(m, row)
+            first = Change(unround=frozenset(map(base_format, again)), round=(dtype, mode or "rne"), scale=scale, mask=mask)
+            changes.by_read.append((m, read, first))
+            for event in again:
+                narrow, _, how = event.partition(MODE_SEPARATOR)
+                changes.by_read.append((m, read, Change(round=(narrow, how or "rne"), scale=scale, mask=mask)))
+
+    def _roundings_after(self, m: MovedRead, row: int) -> list[str]:
+        """Roundings that inference's read has been through after the moved one, and training's too: FP8 after BF16. The
+        moved one comes before them."""
+        events = list(self.inference.events(m.row))
+        own = set(map(base_format, self.training.events(row)))
+        return [e for e in events[events.index(m.event) + 1:] if base_format(e) in own] if m.event in events else []
 
     def _scale(self, training_row: int, inference_row: int) -> float:
         """Power of two by which inference's read is training's: values are paired up to it, small formats are not."""

@@ -261,7 +261,7 @@ def _counts(diff: Diff, coverage: model.Coverage) -> tuple[int, model.Count, mod
         side = direction.side
         sketches = {side.value(c) for c in side.consumers if side.value(c) >= 0}
         matched = {s for s in sketches if direction.pairing.partners(s)}
-        sketches -= {side.value(n) for n in side.partial_sums} - matched
+        sketches -= {side.value(n) for n in side.consumers if direction.pairing.is_partial(n)} - matched
         hidden = {side.value(n) for n in direction.hidden if side.value(n) in sketches} - matched
         numbers[name] = (len(sketches), len(matched), len(hidden))
         target = getattr(coverage, name)
@@ -278,7 +278,7 @@ def _unmatched(diff: Diff) -> list[model.Unmatched]:
         side = direction.side
         for c in side.consumers:
             sketch = side.value(c)
-            if sketch < 0 or direction.pairing.partners(sketch) or c in direction.hidden or c in side.partial_sums:
+            if sketch < 0 or direction.pairing.partners(sketch) or c in direction.hidden or direction.pairing.is_partial(c):
                 continue
             site, node = side.program.site(c), side.program.nodes[c]
             here = position(side, c)
