@@ -156,7 +156,9 @@ class Bench:
             return
         for row in sorted(set(rows)):
             read = (self.training.consumer[row], self.training.slot[row])
-            mask, scale = self._mask_of(self.training, row, self.inference, [m.row]), self._scale(row, m.row)
+            whole = WHOLE <= m.share < 1 and self.inference.total[m.row] == self.training.total[row]  # but for a discrete choice
+            mask = None if whole else self._mask_of(self.training, row, self.inference, [m.row])
+            scale = self._scale(row, m.row)
             again = self._roundings_after(m, row)
             first = Change(unround=frozenset(map(base_format, again)), round=(dtype, mode or "rne"), scale=scale, mask=mask)
             changes.by_read.append((m, read, first))
