@@ -338,3 +338,38 @@ def test_the_length_of_large_and_small_numbers():
     a, b = T([3e20, 3e-25, 0.0, inf, nan, 3.0]), T([4e20, 4e-25, 0.0, nan, 1.0, -4.0])
     assert_same(torch.hypot, a, b)
     assert_same(lambda a, b: torch.complex(a, b).abs(), a, b)
+
+
+def test_memory_that_nobody_wrote_is_no_constant():
+    """Its numbers are whatever the heap holds: they are kept nowhere, and reading them is an error."""
+    def written(x):
+        made = torch.empty_like(x)
+        made[..., :4] = x[..., :4]
+        made[..., 4:] = 0.5
+        return made * 3
+
+    recorded = assert_same(written, real(4, 8))
+    assert sum(n.size for n in recorded.program.nodes if n.op == "leaf") == 32  # x alone
+    with pytest.raises(GraphdiffError, match="memory is read that nothing recorded has written"):
+        record(lambda x: torch.empty_like(x) + x, (real(4, 8),))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_nan_to_num(dtype):
+    x = T([1.0, nan, inf, -inf, -2.5, 0.0]).to(dtype)
+    assert_same(lambda x: x.nan_to_num(), x)
+    assert_same(lambda x: x.nan_to_num(0.3, 1.7, -0.1), x)
+    assert_same(lambda x: x.clone().nan_to_num_(0.3), x)
+
+
+@pytest.mark.parametrize("function", [lambda x: x.abs() ** 1.7, lambda x: x ** -2, lambda x: 2.7 ** x, lambda x: x.fmod(0.3),
+                                      lambda x: x.remainder(0.3), lambda x: torch.remainder(2.7, x)])  # fmt: skip
+def test_numbers_that_are_taken_in_the_tensors_format(function):
+    assert_same(function, real(64, 64, dtype=torch.bfloat16), flips=0.001)
+
+
+def test_a_scalar_on_the_device_is_taken_in_the_tensors_format_and_one_made_from_a_number_is_not():
+    rounds = lambda f: sum(n.op == "round" for n in record(f, (real(8, 8, dtype=torch.bfloat16),)).program.nodes)  # noqa: E731
+    assert rounds(lambda x: x * x.float().square().sum()) == 2
+    assert rounds(lambda x: x.float() * x.float().square().sum()) == 0
+    assert rounds(lambda x: x * torch.tensor(0.3)) == rounds(lambda x: x * 0.3) == 1

@@ -147,3 +147,27 @@ def test_a_damaged_weight_file_is_named(tmp_path):
 def _file(folder, name, text):
     (folder / name).write_text(text)
     return str(folder / name)
+
+
+def test_made_up_weights_are_no_quantised_ones(tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": "qwen2", "num_hidden_layers": 2, "quantization_config": {"quant_method": "fp8"}}))
+    with pytest.raises(GraphdiffError, match=r"asks for quantised weights \(fp8\)"):
+        resolve_model(str(config))
+
+
+@pytest.mark.parametrize("model_type, tied", [("gemma2", True), ("qwen3", False)])
+def test_embeddings_are_untied_where_the_engine_has_a_head(model_type, tied):
+    from graphdiff.capture.models.synthetic import reduced_config
+
+    assert reduced_config({"model_type": model_type, "num_hidden_layers": 4, "tie_word_embeddings": True}, 2)["tie_word_embeddings"] is tied
+
+
+@pytest.mark.parametrize("positions, long, length", [(131072, True, 4097), (131072, False, 128), (2048, True, 128)])
+def test_the_engine_stays_on_the_configs_side_of_longrope(positions, long, length, tmp_path):
+    from graphdiff.capture.vllm.vllm_0_32 import _model_length
+
+    rope = {"rope_type": "longrope", "long_factor": [2.0]} if long else {"rope_type": "yarn", "factor": 4.0}
+    (tmp_path / "config.json").write_text(json.dumps({
+        "model_type": "phi3", "max_position_embeddings": positions, "rope_scaling": {**rope, "original_max_position_embeddings": 4096}}))
+    assert _model_length(str(tmp_path)) == length

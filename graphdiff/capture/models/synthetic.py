@@ -24,6 +24,8 @@ LARGEST_VOCABULARY = 1024
 LARGEST_TINY_WIDTH = 512
 # Lists in a config with one entry per layer.
 PER_LAYER = ("layer_types",)
+# Architectures whose class in vLLM has no lm_head of its own (model_executor/models/gemma2.py): they stay tied.
+ALWAYS_TIED = ("gemma2",)
 
 
 def synthetic_checkpoint(name: str, config: dict[str, Any], *, layers: int | None, seed: int) -> Path:
@@ -36,18 +38,26 @@ def synthetic_checkpoint(name: str, config: dict[str, Any], *, layers: int | Non
 
 
 def reduced_config(config: dict[str, Any], layers: int) -> dict[str, Any]:
-    """The config with fewer layers, a small vocabulary and untied embeddings; what decides rounding is untouched."""
+    """The config with fewer layers, a small vocabulary and untied embeddings; what decides rounding is untouched.
+
+    Raises GraphdiffError for a config that no weights can be made up for.
+    """
     if "num_hidden_layers" not in config:
         raise GraphdiffError(
             f"no weights can be made up for a {config.get('model_type')} model: its config has no `num_hidden_layers`",
             fix="give a checkpoint folder with weights",
         )
+    if quantised := config.get("quantization_config"):
+        raise GraphdiffError(
+            f"this config asks for quantised weights ({quantised.get('quant_method', 'quantization_config')}), and weights "
+            "that are made up are BF16: the engine would run other kernels",
+            fix="give the quantised checkpoint itself, or leave quantization_config out of the config",
+        )
     reduced = copy.deepcopy(config)
     reduced["num_hidden_layers"] = layers
-    reduced["tie_word_embeddings"] = False
+    reduced["tie_word_embeddings"] = config.get("model_type") in ALWAYS_TIED
     reduced["dtype"] = "bfloat16"
     reduced.pop("torch_dtype", None)
-    reduced.pop("quantization_config", None)
     if "max_window_layers" in reduced:
         reduced["max_window_layers"] = layers
     for entry in PER_LAYER:

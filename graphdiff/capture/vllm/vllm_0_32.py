@@ -7,9 +7,11 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from graphdiff.capture.models.reference import read_config
 from graphdiff.capture.vllm import session
 from graphdiff.capture.vllm import vllm_0_32_native as native
 from graphdiff.capture.vllm.vllm_0_32_pieces import FunctorchOptions, watch_pieces
@@ -71,7 +73,18 @@ def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partitio
     else:
         options = {"compilation_config": {"mode": 3, "compile_sizes": list(compile_sizes), **compilation}}
     with _no_binding(), native.forgotten_weights():
-        return LLM(path, **{**ENGINE, **options, **engine_options})
+        return LLM(path, **{**ENGINE, "max_model_len": _model_length(path), **options, **engine_options})
+
+
+def _model_length(path: str) -> int:
+    """Short, but on the config's own side of the length at which LongRoPE changes its factors: vLLM chooses them once, by
+    max_model_len (model_executor/layers/rotary_embedding/phi3_long_rope_scaled_rope.py)."""
+    config = read_config(Path(path) / "config.json")
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    original = config.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
+    if "long_factor" in rope and isinstance(original, int) and config.get("max_position_embeddings", 0) > original:
+        return max(ENGINE["max_model_len"], original + 1)
+    return ENGINE["max_model_len"]
 
 
 @contextlib.contextmanager
