@@ -19,22 +19,32 @@ NAMED = 3
 
 def woken(bench: Bench) -> list[int]:
     """Round nodes of training that change nothing in its own schedule, and something in inference's."""
+    return bench.once(("woken",), lambda: _woken(bench))
+
+
+def _woken(bench: Bench) -> list[int]:
     before, after = bench.original(np.float32), bench.transplanted(np.float32)
-    nodes = bench.training.program.nodes
-    rounds = [n for n, node in enumerate(nodes) if node.op == "round" and node.size <= CHUNK]
-    return bench.once(("woken",), lambda: [n for n in rounds if not _changes(before, n) and _changes(after, n)])
+    nodes, side = bench.training.program.nodes, bench.training
+    rounds = [n for n, node in enumerate(nodes) if node.op == "round" and node.size <= CHUNK and not _is_event(side, n)]
+    return [n for n in rounds if (_changed(after, n) & ~_changed(before, n)).any()]
 
 
-def _changes(evaluation: Evaluation, n: int) -> bool:
-    """False also where it cannot be evaluated: a weight that was not kept."""
+def _is_event(side: Side, n: int) -> bool:
+    """True if the probe saw it change an element that anybody reads."""
+    state = int(side.data.value_state[n])
+    return state < 0 or bool(side.data.states[state][1])
+
+
+def _changed(evaluation: Evaluation, n: int) -> np.ndarray:
+    """Elements that the rounding changes; none where it cannot be evaluated (a weight that was not kept)."""
     try:
         x = evaluation.read(evaluation.program.nodes[n].operands[0], (n, 0)).reshape(-1)
         y = evaluation.flat(n)
     except Damage:
         raise
     except GraphdiffError:
-        return False
-    return not np.array_equal(x, y, equal_nan=True)
+        return np.zeros(evaluation.program.nodes[n].size, bool)
+    return (x != y) & ~(np.isnan(x) & np.isnan(y))
 
 
 def reason_of(nodes: list[int], training: Side) -> str:

@@ -22,7 +22,7 @@ def moved_to_cuda(
     """
     device = torch.device("cuda", 0)
     mode = detect_fake_mode(list(example_inputs))
-    shapes = mode.shape_env if mode else _shapes_from_numbers(graph)
+    shapes = mode.shape_env if mode else shapes_from_numbers(graph)
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
     moved = copy.deepcopy(graph)
     with mode:
@@ -39,7 +39,7 @@ def moved_to_cuda(
     return moved, inputs, mode
 
 
-def _shapes_from_numbers(graph: torch.fx.GraphModule) -> ShapeEnv | None:
+def shapes_from_numbers(graph: torch.fx.GraphModule) -> ShapeEnv | None:
     """What holds sizes that depend on a tensor's numbers (nonzero, item), if the graph has any."""
     if not any(free_symbols(node.meta.get("example_value")) for node in graph.graph.nodes):
         return None

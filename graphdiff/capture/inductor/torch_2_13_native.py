@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from graphdiff.capture.inductor.code import CodeInput, FunctionOutput
 from graphdiff.capture.inductor.native import BackwardCode, NativeCode, WatchedGraph
 from graphdiff.capture.inductor.torch_2_13_cpp import NativeGraph, NativeRecorder, recording
+from graphdiff.capture.inductor.torch_2_13_move import shapes_from_numbers
 from graphdiff.capture.inductor.torch_2_13_trace import Traced, bound_inputs, name_of, origins_of, run_inductor, trace
 from graphdiff.errors import GraphdiffError
 
@@ -28,6 +29,9 @@ def native_code_for_function(
 ) -> NativeCode:
     """Code for this machine; see `native.native_code_for_function`."""
     traced = trace(fn, inputs, training)
+    if shapes_from_numbers(traced.graph) is not None:
+        raise GraphdiffError("sizes and numbers that depend on a tensor's numbers (nonzero, item) have no lowering for this machine",
+                             where=name_of(fn), fix="give --target cuda:90, or make them arguments")
     recorder, context = NativeRecorder(watch=run), TracingContext(FakeTensorMode())
     options = {**config_patches, "force_disable_caches": True, "fx_graph_cache": False, "cpp_wrapper": False}
     ran = _Ran()
