@@ -45,11 +45,14 @@ def compare(inference: str, training: str, *, inputs: str | None = None, seed: i
 
     Raises GraphdiffError if an operand cannot be captured or read, or the two cannot be compared.
     """
+    from graphdiff.capture.bounds import check_layers, check_seed
     from graphdiff.capture.inductor.targets import check_target
     from graphdiff.paths import check_operand
 
     options = options or CompareOptions()
     check_target(options.target)
+    check_seed(seed)
+    check_layers(options.layers)
     for spec in (inference, training):  # before an engine starts: a wrong name must not cost two minutes
         check_operand(spec, inputs)
     one = operand(inference, inputs, seed, options, progress)

@@ -6,7 +6,8 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -61,7 +62,7 @@ def graphdiff(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show warnings and the traceback of an error; may stand anywhere.")] = False,
 ) -> None:
     """Find where an inference engine and a trainer round differently, and name each place.
 
@@ -81,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     try:
-        status = typer.main.get_command(app).main(args=given, prog_name="graphdiff", standalone_mode=False)
+        with _quiet(debug):
+            status = typer.main.get_command(app).main(args=given, prog_name="graphdiff", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except (Exception, SystemExit) as error:
@@ -98,6 +100,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == INTERRUPTED:
         _say("interrupted")
     return status if isinstance(status, int) else 0
+
+
+@contextlib.contextmanager
+def _quiet(debug: bool) -> Iterator[None]:
+    """Python warnings (torch's, of what it compiles) are not printed: what fails is one line on stderr. With --debug, and
+    where somebody asked Python for them (-W, PYTHONWARNINGS), they are."""
+    with warnings.catch_warnings():
+        if not debug and not sys.warnoptions:
+            warnings.simplefilter("ignore")
+        yield
 
 
 def _explain(error: BaseException) -> None:

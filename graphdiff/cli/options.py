@@ -19,12 +19,12 @@ Layers = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Layers of a model with made-up weights, 2 by default; a checkpoint keeps all of its own.",
+        help="Layers of a model with made-up weights, 2 by default and those of its config at most; a checkpoint keeps all of its own.",
     ),
 ]
 Tokens = Annotated[int, typer.Option(min=1, max=4096, metavar="N", help="Tokens of the probe prompt.")]
 Seed = Annotated[
-    int, typer.Option(min=0, metavar="N", help="Seed of synthetic weights, inputs and probe; both sides need the same.")
+    int, typer.Option(min=0, metavar="N", help="Seed of synthetic weights, inputs and probe, below 2**63; both sides need the same.")
 ]
 
 

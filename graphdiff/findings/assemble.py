@@ -34,8 +34,8 @@ def report_of(diff: Diff, bench: Bench, sides: tuple[model.Side, model.Side], co
     report = model.Report(
         graphdiff=__version__, inference=sides[0], training=sides[1],
         summary=model.Summary(values=values, matched=matched, unmatched=unmatched, regions=len(regions), moved=model.Count(
-            inference=sum(r.moved_in("inference") for r in regions if r.kind != "rounding-mode"),
-            training=sum(r.moved_in("training") for r in regions if r.kind != "rounding-mode"))),
+            inference=sum(r.moved_in("inference") for r in regions),
+            training=sum(r.moved_in("training") for r in regions))),
         regions=regions, unmatched=_unmatched(diff), notes=[*notes, *_mode_notes(diff), *_unplaced_notes(diff)],
         coverage=coverage, opaque=[*_opaque(diff.training, "training"), *_opaque(diff.inference, "inference")],
         whole_program=_witness(prove_program(bench)), rounded=_rounded(diff))

@@ -2,7 +2,8 @@
 
 A kernel is compiled as it is, without any of its roundings, and with each one alone. How much an instruction is repeated
 for a thread's elements then needs no knowledge of layouts: what each rounding takes alone must add up to what all take
-together. What is missing was deleted by contraction; leaving out one rounding more shows which.
+together, copies apart: rounding numbers that the format holds already changes nothing, and takes an instruction or none.
+What else is missing, and is there without contraction, was deleted by it; leaving out one rounding more shows which.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from graphdiff.errors import GraphdiffError
-from graphdiff.hardware.compile import ASSEMBLERS, Made, compiled, stop_running
+from graphdiff.hardware.compile import ASSEMBLERS, Job, Made, compiled, stop_running
 from graphdiff.hardware.grammar import Refused
 from graphdiff.hardware.kernel import Kernel, Place, groups, job, places, read_kernel
 from graphdiff.hardware.machine import ptx_rounds, resources, sass_fused, sass_rounds
@@ -112,11 +113,11 @@ def stated(program: Program, kernel: str, piece: str) -> Stated:
 
 
 def _holds(program: Program, n: int, dtype: str, depth: int = 0) -> bool:
-    """True if a node's numbers are in a format by how it is made."""
+    """True if a node's numbers are in a format by how it is made: loads of it, and what chooses or signs such (max, neg)."""
     node = program.nodes[n]
     if node.op in ("leaf", "round"):
         return node.dtype == dtype
-    if node.op in ("embedding", "neg", "abs") and depth < 20:
+    if (node.op == "embedding" or node.kind == "exact") and depth < 20:
         return all(_holds(program, m, dtype, depth + 1) for o in node.operands for m in o.nodes)
     return node.op == "const" and not node.dynamic
 
@@ -156,29 +157,34 @@ def _measured(kernel: Kernel, into: MachineKernel, found: list[list[Place]], sai
     into.reason = _unexplained(into, found, said, nothing)
     if into.reason:
         return whole
-    assembled = sum(into.sass.values())
-    if everything == sum(single):
-        if sass_fused(made[0].sass) and not any(name.startswith("fma") for name in into.ptx):
-            into.reason = "ptxas contracts a product and a sum in a 16-bit format, which may delete the product's rounding"
-            return whole
-        if assembled != everything and not _assembled_adds_up(made, into):
-            into.reason = f"PTX rounds {everything} elements per thread, SASS {assembled}"
-            return whole
-        into.verdict = "agrees"
-        return True
     if everything > sum(single):
         into.reason = f"together the roundings take {everything} elements per thread, one by one {sum(single)}"
         return whole
-    return _deleted(kernel, into, found, everything, capability, whole, seconds)
+    real = [i for i, r in enumerate(into.roundings) if r.state == "there"]
+    wanted = sum(single[i] for i in real)
+    if everything < sum(single) and (everything < wanted or len(real) < len(found)):
+        done = _without_copies(kernel, into, found, real, everything, capability, whole, seconds)
+        if done is not None:
+            return done
+    if sass_fused(made[0].sass) and not any(name.startswith("fma") for name in into.ptx):
+        into.reason = "ptxas contracts a product and a sum in a 16-bit format, which may delete the product's rounding"
+        return whole
+    assembled = sum(into.sass.values())
+    if assembled != everything and not _assembled_adds_up(made, into):
+        into.reason = f"PTX rounds {everything} elements per thread, SASS {assembled}"
+        return whole
+    into.verdict = "agrees"
+    return True
 
 
 def _assembled_adds_up(made: list[Made], into: MachineKernel) -> bool:
-    """Whether SASS takes as much for all roundings as for each alone. It counts arithmetic of pairs of which PTX, and
-    the program, may use one half only; conversions have no such doubt."""
-    if all(name.startswith("F2FP") for name in into.sass):
+    """Whether SASS takes as much for all roundings as for each alone; those of numbers that have the format already may take
+    less. It counts arithmetic of pairs of which PTX, and the program, may use one half only; conversions have no such doubt."""
+    if all(name.startswith("F2F") for name in into.sass):
         return False
     together, none, *single = (sum(sass_rounds(m.sass).values()) for m in made)
-    return together > 0 and none == 0 and (not single or together == sum(single))
+    copies = sum(n for n, r in zip(single, into.roundings) if r.state == "copy")
+    return together > 0 and none == 0 and (not single or sum(single) - copies <= together <= sum(single))
 
 
 def _count(made: Made) -> int:
@@ -186,10 +192,11 @@ def _count(made: Made) -> int:
 
 
 def _rounding(group: list[Place], elements: int, said: Stated | None) -> MachineRounding:
+    """What rounds numbers that the format holds is a copy, also where the compiler does not see it and converts."""
     lines = sorted({line for p in group for line in p.lines})
     stated_lines = set(lines) & said.rounds if said else set(lines)
-    only_exact = bool(said) and stated_lines <= said.exact
-    state = "there" if elements > 0 else "copy" if only_exact or not stated_lines else "unknown"
+    only_exact = bool(said and stated_lines) and stated_lines <= said.exact
+    state = "copy" if only_exact else "there" if elements > 0 else "unknown" if stated_lines else "copy"
     return MachineRounding(names=sorted({p.name for p in group}), lines=lines, dtype=group[0].dtype, elements=elements, state=state)
 
 
@@ -204,25 +211,44 @@ def _unexplained(into: MachineKernel, found: list[list[Place]], said: Stated | N
     return ""
 
 
-def _deleted(kernel: Kernel, into: MachineKernel, found: list[list[Place]], everything: int, capability: int, whole: bool, seconds: float) -> bool:
-    """Which roundings make no difference to the machine code, stores apart: memory has the format."""
-    suspects = [i for i, g in enumerate(found) if into.roundings[i].state == "there" and not any(p.pointer for p in g)]
-    jobs = [job(kernel, [p for j, g in enumerate(found) if j != i for p in g], whole=whole) for i in suspects]
-    made = compiled([*jobs, job(kernel, whole=whole, fp_fusion=False)], capability, seconds=seconds)
+def _without_copies(kernel: Kernel, into: MachineKernel, found: list[list[Place]], real: list[int], everything: int, capability: int, whole: bool,
+                    seconds: float) -> bool | None:
+    """Fewer elements are rounded together than one by one. That is well where only copies are missing: alone, a store of
+    rounded numbers rounds, and together it moves them. What changes numbers must be there without the copies too.
+    None: it is."""
+    wanted = sum(into.roundings[i].elements for i in real)
+    suspects = [i for i in real if not any(p.pointer for p in found[i])]  # memory has its format
+
+    def only(kept: list[int], **options: bool) -> Job:
+        return job(kernel, [p for i in kept for p in found[i]], whole=whole, **options)
+
+    made = compiled([only(real), only(real, fp_fusion=False)], capability, seconds=seconds)
     if error := next((m.error for m in made if m.error), ""):
         into.reason = error
         return True
-    gone = [i for i, m in zip(suspects, made) if everything - _count(m) < into.roundings[i].elements]
-    missing = sum(r.elements for r in into.roundings) - everything
-    if sum(into.roundings[i].elements for i in gone) < missing or not gone:
-        into.reason = f"of {everything + missing} elements per thread {missing} are not rounded, and it does not show which"
+    there, uncontracted = map(_count, made)
+    if everything >= wanted and there == wanted:
+        if not any(name.startswith("fma") for name in into.ptx):
+            return None
+        into.reason = "a product and a sum are contracted in a 16-bit format, among conversions of numbers that have it already"
         return whole
-    restored = _count(made[-1]) == everything + missing
+    missing = wanted - min(everything, there)
+    into.reason = f"of {wanted} elements per thread {missing} are not rounded"
+    if not kernel.fp_fusion or uncontracted != wanted or max(everything, there) >= wanted:
+        into.reason += ", and contraction does not show as the cause" if kernel.fp_fusion else ", though the kernel is compiled with enable_fp_fusion=False"
+        return whole
+    left = compiled([only([j for j in real if j != i]) for i in suspects], capability, seconds=seconds)
+    if error := next((m.error for m in left if m.error), ""):
+        into.reason = error
+        return True
+    gone = [i for i, m in zip(suspects, left) if there - _count(m) < into.roundings[i].elements]
+    if sum(into.roundings[i].elements for i in gone) < missing:
+        into.reason += ", and it does not show which"
+        return whole
     for i in gone:
-        r = into.roundings[i]
-        r.state, r.fix = "deleted", FIX
+        into.roundings[i].state, into.roundings[i].fix = "deleted", FIX
     names = ", ".join(f"{into.roundings[i].names[0]} (line {into.roundings[i].lines[0]})" for i in gone)
     native = ", ".join(k for k in into.ptx if not k.startswith("cvt")) or "no conversion of its own"
     into.verdict = "rounding deleted"
-    into.reason = f"contraction deletes the rounding of {names}: {native} rounds once" + ("; with enable_fp_fusion=False it stays" if restored else "")
+    into.reason = f"contraction deletes the rounding of {names}: {native} rounds once; with enable_fp_fusion=False it stays"
     return True

@@ -226,11 +226,14 @@ def job(kernel: Kernel, kept: Collection[Place] | None = None, *, whole: bool = 
     functions = copy.deepcopy(kernel.functions)
     conversions = list(_conversions(functions))
     signature = dict(kernel.signature)
+    aligned = set(kernel.aligned)
     for place in removed:
-        if place.pointer:
-            signature[place.pointer] = "*fp32"
-        else:
+        if not place.pointer:
             _conversion(conversions[place.index])[0].attr = "float32"
+        elif place.pointer in loaded(kernel):
+            _store_elsewhere(next(f for f in functions if f.name == kernel.name), place.pointer, signature, aligned)
+        else:
+            signature[place.pointer] = "*fp32"
     for f in functions:
         for parameter in f.args.args:
             parameter.annotation = ast.parse("tl.constexpr", mode="eval").body if signature.get(parameter.arg) == "constexpr" and f.name == kernel.name else None
@@ -241,9 +244,30 @@ def job(kernel: Kernel, kept: Collection[Place] | None = None, *, whole: bool = 
     if missing := [n for n, t in signature.items() if t == "constexpr" and n not in constants]:
         raise Refused(f"no value for {', '.join(missing)[:80]}")
     text = "\n\n".join(f"@triton.jit\n{ast.unparse(f)}" for f in functions)
-    aligned = [i for i in kernel.aligned if kernel.parameters[i] not in constants]
-    return Job(source=text, name=kernel.name, signature=signature, constants=constants, aligned=aligned, warps=warps,
+    parameters = [a.arg for f in functions if f.name == kernel.name for a in f.args.args]
+    return Job(source=text, name=kernel.name, signature=signature, constants=constants,
+               aligned=[i for i in sorted(aligned) if parameters[i] not in constants], warps=warps,
                fp_fusion=kernel.fp_fusion if fp_fusion is None else fp_fusion, sass=sass)
+
+
+def loaded(kernel: Kernel) -> set[str]:
+    """The pointers that are loaded through."""
+    loads = (n for n in ast.walk(kernel.main) if isinstance(n, ast.Call) and ast.unparse(n.func) == "tl.load" and n.args)
+    return {_root(n.args[0], kernel) for n in loads}
+
+
+def _store_elsewhere(main: ast.FunctionDef, pointer: str, signature: dict[str, str], aligned: set[int]) -> None:
+    """A pointer that is loaded through as well keeps its format; stores go to one of their own in FP32. Were the loads FP32
+    too, casts of what they load would begin to round."""
+    own = f"{pointer}_stored"
+    for node in ast.walk(main):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.store":
+            for name in (n for n in ast.walk(node.args[0]) if isinstance(n, ast.Name) and n.id == pointer):
+                name.id = own
+    if [a.arg for a in main.args.args].index(pointer) in aligned:
+        aligned.add(len(main.args.args))
+    main.args.args.append(ast.arg(own))
+    signature[own] = "*fp32"
 
 
 def _blocks(kernel: Kernel, whole: bool) -> tuple[dict[str, int], int]:

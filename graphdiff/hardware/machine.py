@@ -13,6 +13,8 @@ INSTRUCTION = re.compile(r"[\s{]*(?:@!?%?\w+\s+)?([a-z][a-z0-9_.]*)\s+(.*)")
 SASS_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)\s*(.*?);")
 SASS_CONVERT = re.compile(r"F2FP(?:\.\w+)*\.PACK_AB")
 """F2FP.BF16.F32.PACK_AB, on sm_80 F2FP.BF16.PACK_AB; UNPACK only widens."""
+SASS_SINGLE = re.compile(r"F2F(?:\.\w+)*?\.(?:BF16|F16)\.F32(?:\.\w+)*")
+"""F2F.BF16.F32 converts one number, where ptxas finds no pair."""
 SASS_NATIVE = re.compile(r"(?:HADD2|HMUL2|HFMA2)(?:\.\w+)*")
 LITERAL = re.compile(r"0[fFdDxX][0-9a-fA-F]+$|-?\d+$")
 
@@ -42,6 +44,8 @@ def sass_rounds(sass: str) -> Counter[str]:
         name, operands = match[1], [o.strip().lstrip("-") for o in match[2].split(",")]
         if SASS_CONVERT.match(name):
             found[name] += 2 - any(o.split(".")[0] == "RZ" for o in operands[1:3])
+        elif SASS_SINGLE.fullmatch(name):
+            found[name] += 1
         elif SASS_NATIVE.fullmatch(name) and not any(o.split(".")[0] == "RZ" for o in operands[1:3]):
             found[name] += 1 if any("H0_H0" in o or "H1_H1" in o for o in operands[:1]) else 2
     return found

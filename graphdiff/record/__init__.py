@@ -50,10 +50,12 @@ def dumps_capture(folder: Path, *, graph: int | None = None, tokens: int = 8, se
 
     import numpy as np
 
+    from graphdiff.capture.bounds import check_seed
     from graphdiff.capture.dumps import dumps_header, pick, read_dumps, record_dump
     from graphdiff.probe import probe
     from graphdiff.store import Capture
 
+    check_seed(seed)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # of damaged text, which is refused
         found = read_dumps(Path(folder), any_torch=any_torch)
@@ -68,12 +70,14 @@ def dumps_capture(folder: Path, *, graph: int | None = None, tokens: int = 8, se
 def function_capture(spec: str, inputs: str, seed: int, *, compile: bool = False, target: str = "cuda:90", training: bool = False,
                      backward: bool = False, inductor: Sequence[str] = (), progress: Say = quiet) -> Capture:
     """A function's capture, in memory. Its inputs are kept, so it can be evaluated again."""
+    from graphdiff.capture.bounds import check_seed
     from graphdiff.capture.function import load_function
     from graphdiff.capture.header import function_header, stable_sources
     from graphdiff.capture.inductor.options import options_for
     from graphdiff.probe import probe
     from graphdiff.store import Capture
 
+    check_seed(seed)
     options = options_for(compile, inductor)
     progress(f"recording {spec}")
     function = load_function(spec, inputs, seed)

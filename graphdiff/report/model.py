@@ -121,6 +121,8 @@ class Moved(msgspec.Struct, kw_only=True):
 
     `module` is the module path with layer numbers folded (`model.layers.*.self_attn.q_norm`) and `instances` how often
     the value stands in the program. `share` is the part of its elements that only one side rounds (1.0: all of them).
+    `mode` names the rounding mode of each side where both round the value in the same place, and that is all that differs
+    (`training to nearest even, inference toward zero`); then `rounded_in` only says from which side it was seen.
     `read_by` names the reads that see the difference. `confidence`, 0 to 1, says how sure the pairing is.
     """
 
@@ -215,8 +217,8 @@ class Region(msgspec.Struct, kw_only=True):
         return self.title or self.rule or f"unnamed, {self.modules[-1] if self.modules else self.id}"
 
     def moved_in(self, side: SideName) -> int:
-        """How many of its values are rounded on that side only."""
-        return sum(entry.rounded_in == side for entry in self.moved)
+        """How many of its values are rounded on that side only: none where both round, in two modes."""
+        return 0 if self.kind == "rounding-mode" else sum(entry.rounded_in == side for entry in self.moved)
 
 
 class Unmatched(msgspec.Struct, kw_only=True):

@@ -15,8 +15,8 @@ def verdict_of(report: Report, *, mode_differs: bool = False) -> Verdict:
     """Moved roundings are a verdict however little else matched; without any, too few matches leave it open, and so do
     outputs that are not the same computation on both sides.
 
-    `mode_differs` is the caller's word that the sides were captured in ways that do not answer the question (one for a
-    single token, one for many); it matters only while nothing moved.
+    `mode_differs` is the caller's word that both sides round the same values, in other rounding modes (to nearest, toward
+    zero); it matters only while nothing moved.
     """
     moved = report.summary.moved
     if moved.inference or moved.training:

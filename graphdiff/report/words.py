@@ -17,7 +17,6 @@ FIELD_LIMIT = 240
 
 _VERDICT = {
     "same": "SAME: both sides round in the same places",
-    "mode differs": "MODE DIFFERS: nothing moved, but the sides were captured in unlike modes",
     "could not tell": "COULD NOT TELL: nothing on one side was found on the other",
 }
 
@@ -137,9 +136,22 @@ def verdict(report: Report) -> str:
         text = f"COULD NOT TELL: no rounding moved, but {output(unlike)}"
     elif report.verdict == "same" and rounds_nothing(report):
         text = "SAME: nothing is rounded on either side"
+    elif report.verdict == "mode differs":
+        text = f"MODE DIFFERS: nothing moved, but {_other_mode(report)}"
     else:
         text = _VERDICT[report.verdict]
     return f"{text}; exit status {report.exit_status}"
+
+
+def _other_mode(report: Report) -> str:
+    """Which rounding modes stand against each other: `1 value is rounded in another mode on each side (training to nearest
+    even, inference toward zero)`."""
+    entries = [entry for region in report.regions if region.kind == "rounding-mode" for entry in region.moved]
+    if not entries:
+        return "the rounding modes of the two sides differ"
+    modes = list(dict.fromkeys(clean(entry.mode) for entry in entries if entry.mode))
+    are = "value is" if len(entries) == 1 else "values are"
+    return f"{len(entries)} {are} rounded in another mode on each side" + (f" ({'; '.join(modes)})" if modes else "")
 
 
 def could_not_tell(report: Report) -> str:
@@ -209,7 +221,13 @@ def whole_program(witness: Witness) -> str:
     text = f"whole program: {percent(witness.differing, witness.elements)} of {plural(witness.elements, 'output')} differ"
     if witness.after is None:
         return f"{text}; not checked with inference's roundings"
-    return f"{text}, {percent(witness.after.differing, witness.after.elements)} with inference's roundings"
+    text += f", {percent(witness.after.differing, witness.after.elements)} with inference's roundings"
+    return text + (" (by the order of float32 operations; none in float64)" if by_order(witness) else "")
+
+
+def by_order(witness: Witness) -> bool:
+    """True if the bits are equal in float64 alone: float32 sums and products in another order leave their own differences."""
+    return bool(witness.transplant_bitwise and witness.arithmetic == "float64" and witness.after and witness.after.differing)
 
 
 def repeats(region: Region) -> str:
@@ -238,6 +256,9 @@ def proof_sentence(witness: Witness) -> str:
     arithmetic = f" ({clean(witness.arithmetic)})" if witness.arithmetic else ""
     if witness.transplant_bitwise is None:
         return f"not checked: {clean(witness.reason)}" if witness.reason else "not checked"
+    if by_order(witness):
+        return (f"with inference's roundings, training's bits are equal in float64; in float32 {witness.after.differing} of "
+                f"{plural(witness.after.elements, 'output')} still differ, by the order of operations")
     if witness.transplant_bitwise:
         return f"with inference's roundings, training's bits are equal{arithmetic}"
     left = f"; {bits(witness.after)} after" if witness.after else ""
@@ -270,14 +291,15 @@ def witness_bits(witness: Witness) -> Bits:
 
 
 def moved(entry: Moved, region: Region) -> str:
-    """`bfloat16 in training only`, with the share when only part of the elements are, and how often it stands in the region
+    """`bfloat16 in training only` or, where both sides round, `bfloat16, training to nearest even, inference toward zero`, with the share when only part of the elements are, and how often it stands in the region
     if not once in each of its layers."""
     share = "" if entry.share >= 1.0 else f" for {percent(round(entry.share * 10_000), 10_000)} of its elements"
     sure = "" if entry.confidence >= 1.0 else f", confidence {entry.confidence:.2f}"
     unit = "layers" if any(".*" in module for module in region.modules) else "places"
     some = entry.instances != region.instances
     often = f", in {entry.instances} of {region.instances} {unit}" if some and entry.instances < region.instances else f", {entry.instances} times" if some else ""
-    return f"{clean(entry.dtype)} in {entry.rounded_in} only{share}{often}{sure}"
+    where = f", {clean(entry.mode)}" if region.kind == "rounding-mode" and entry.mode else f" in {entry.rounded_in} only"
+    return f"{clean(entry.dtype)}{where}{share}{often}{sure}"
 
 
 def mechanisms(region: Region) -> str:

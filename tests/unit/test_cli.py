@@ -5,6 +5,7 @@ import subprocess
 import sys
 import types
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from sample_report import qwen3_report
@@ -234,6 +235,23 @@ def test_help_imports_nothing_heavy():
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
     assert done.stderr == "[]\n"
+
+
+def test_warnings_of_what_is_captured_are_not_printed(tmp_path):
+    """torch warns of what it compiles; the line that says what is wrong stands alone."""
+    pytest.importorskip("torch")
+    (tmp_path / "w.py").write_text("import warnings, torch\ndef inputs(seed): return (torch.ones(2, 2),)\n"
+                                   "def f(x):\n    warnings.warn('mixed in the scheduler node')\n    return torch.linalg.svd(x)[1]\n")
+    command = [sys.executable, "-m", "graphdiff", "capture", "function", "w.py:f", "--inputs", "w.py:inputs", "-o", "x.cap"]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONWARNINGS"} | {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+    def said(*more):
+        done = subprocess.run([*command, *more], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 2
+        return done.stderr
+
+    assert said().startswith("graphdiff: no lowering for") and said().count("\n") == 1
+    assert "UserWarning: mixed in the scheduler node" in said("--debug")
 
 
 def test_a_closed_pipe_is_quiet():

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from test_bad_input import fails, functions, good, made  # noqa: F401
 
+from graphdiff import pipeline
 from graphdiff.capture.inductor.targets import TARGETS, check_target
 from graphdiff.cli.main import main
 from graphdiff.errors import GraphdiffError
 from graphdiff.hardware.compile import ASSEMBLERS
-from graphdiff.store import write_capture
+from graphdiff.store import read_capture, write_capture
 
 ROOT = Path(__file__).parents[2]
 
@@ -143,6 +144,38 @@ def test_thirty_graphs_are_not_all_listed(tmp_path, fails):  # noqa: F811
         (tmp_path / f"{i:02}.py").write_text(f"# AOT ID: ['{i}_inference']\nx = {i}\nasync_compile = AsyncCompile()\ndef call(args):\n    arg0_1, = args\n")
     said = fails("capture", "dumps", str(tmp_path), "-o", str(tmp_path / "x.cap"), says=("30 graphs in this dump", "--graph N, 1 to 30", "and 24 more", "0 kernels"))
     assert len(said) < 800 + len(str(tmp_path))
+
+
+# ---- numbers without end
+@pytest.mark.parametrize("seed", [2**63, 2**64 - 1, 10**23 - 1, 10**2000])
+def test_a_seed_has_63_bits(seed, functions, tmp_path, fails):  # noqa: F811
+    out, says = str(tmp_path / "x.cap"), ("a seed is a whole number from 0 to 2**63 - 1",)
+    fails("capture", "function", f"{functions}:good", "--inputs", f"{functions}:inputs", "--seed", str(seed), "-o", out, says=says)
+    fails("compare", f"{functions}:good", f"{functions}:good", "--inputs", f"{functions}:inputs", "--seed", str(seed), says=says)
+    fails("capture", "transformers", "qwen3-tiny", "--seed", str(seed), "-o", out, says=says)
+    with pytest.raises(GraphdiffError, match="a seed is a whole number"):
+        pipeline.capture_dumps(tmp_path, Path(out), seed=seed)
+
+
+def test_the_last_seed_is_kept(functions, tmp_path):  # noqa: F811
+    out = str(tmp_path / "x.cap")
+    assert main(["capture", "function", f"{functions}:good", "--inputs", f"{functions}:inputs", "--seed", str(2**63 - 1), "-o", out]) == 0
+    assert read_capture(Path(out)).header.probe.seed == 2**63 - 1
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, "0"])
+def test_what_is_no_seed_is_said_in_python_too(seed, functions, tmp_path):  # noqa: F811
+    with pytest.raises(GraphdiffError, match="a seed is a whole number"):
+        pipeline.capture_function(f"{functions}:good", f"{functions}:inputs", tmp_path / "x.cap", seed=seed)
+
+
+@pytest.mark.parametrize(("layers", "says"), [(9, "the config of qwen3-tiny has 8 layers at most"), (1000000, "1024 layers at most"), (10**20, "1024 layers at most"),
+                                              (10**2000, "1024 layers at most")])
+def test_a_model_has_no_more_layers_than_its_config(layers, says, tmp_path, fails):  # noqa: F811
+    fails("capture", "transformers", "qwen3-tiny", "--layers", str(layers), "-o", str(tmp_path / "x.cap"), says=(says, "give 1 to"))
+    fails("compare", "transformers:qwen3-tiny", "transformers:qwen3-tiny", "--layers", str(layers), says=(says, "give 1 to"))
+    with pytest.raises(GraphdiffError, match=says):
+        pipeline.capture_vllm("qwen3-tiny", tmp_path / "x.cap", layers=layers)
 
 
 # ---- usage errors

@@ -318,3 +318,35 @@ def test_worst_region_comes_first_whatever_the_order_in_the_report():
 )
 def test_percent_never_hides_a_difference(part, whole, text):
     assert words.percent(part, whole) == text
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_a_proof_in_float64_says_that_float32_differs_by_the_order_of_operations(format):
+    """The line above it gives the share that still differs: a bare "bits are equal" would contradict it."""
+    report = qwen3_report()
+    report.whole_program = Witness(transplant_bitwise=True, elements=14, differing=5, arithmetic="float64", before=Bits(elements=14, differing=5),
+                                   after=Bits(elements=14, differing=3))
+    text = " ".join(re.sub(r"&#39;|&#x27;", "'", re.sub(r"<[^>]*>", " ", render_text(report, format))).split())
+    assert "35.7 % of 14 outputs differ, 21.4 % with inference's roundings (by the order of float32 operations; none in float64)" in text
+    assert "training's bits are equal in float64; in float32 3 of 14 outputs still differ, by the order of operations" in text
+    assert "bits are equal (float64)" not in text
+
+
+def truncating_report():
+    """Both sides round one value in the same place: toward zero, and to nearest."""
+    entry = Moved(value="x*w", rounded_in="training", dtype="bfloat16", mode="training to nearest even, inference toward zero", mechanism="rounding mode")
+    region = Region(id="r1", rule="rounding-mode", kind="rounding-mode", title="rounding mode differs", moved=[entry])
+    one = Count(inference=1, training=1)
+    return conclude(Report(graphdiff="0", inference=Side(kind="function", model="k.py:trunc", mode="eager"), training=Side(kind="function", model="k.py:near", mode="eager"),
+                           summary=Summary(values=one, matched=1, unmatched=Count(), regions=1, moved=Count()), regions=[region]), mode_differs=True)
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_another_rounding_mode_is_no_mode_of_capture_and_no_moved_rounding(format):
+    text = " ".join(re.sub(r"<[^>]*>", " ", render_text(truncating_report(), format, **({"width": 200} if format == "terminal" else {}))).split())
+    both = "training to nearest even, inference toward zero"
+    assert f"MODE DIFFERS: nothing moved, but 1 value is rounded in another mode on each side ({both}); exit status 1" in text
+    assert f"bfloat16, {both}" in text
+    assert "captured in unlike modes" not in text and "in training only" not in text.replace("rounded in training only", "")
+    region = truncating_report().regions[0]
+    assert (region.moved_in("training"), region.moved_in("inference")) == (0, 0)

@@ -31,7 +31,7 @@ def test_status_by_fail_on(facts, verdict, statuses):
         assert (concluded.verdict, concluded.exit_status) == (verdict, status)
 
 
-def test_unlike_modes_are_no_all_clear():
+def test_unlike_rounding_modes_are_no_all_clear():
     concluded = conclude(report(), mode_differs=True)
     assert (concluded.verdict, concluded.exit_status) == ("mode differs", 1)
     assert conclude(concluded, "moved").exit_status == 1

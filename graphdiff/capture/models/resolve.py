@@ -4,6 +4,7 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
+from graphdiff.capture.bounds import check_layers, check_seed
 from graphdiff.capture.models.reference import ModelRef, read_config, reference, weight_files
 from graphdiff.capture.models.synthetic import synthetic_checkpoint
 from graphdiff.errors import GraphdiffError
@@ -13,11 +14,11 @@ def resolve_model(name_or_path: str, *, layers: int | None = None, seed: int = 0
     """The checkpoint that `name_or_path` means.
 
     A local checkpoint folder is taken as it is. A folder or JSON file that holds only a config, and a name of
-    `shipped_names()`, give a synthetic checkpoint: the real widths, `layers` decoder layers (2 if not told), weights
+    `shipped_names()`, give a synthetic checkpoint: the real widths, `layers` decoder layers (2 if not told, the config's own at most), weights
     from `seed`; made once and kept in the user's cache folder.
     """
-    if layers is not None and layers < 1:
-        raise GraphdiffError("a model has at least one layer", where=f"layers={layers}", fix="give 1 or more")
+    check_layers(layers)
+    check_seed(seed)
     path = Path(name_or_path).expanduser()
     if path.exists():
         return _from_path(path.resolve(), layers, seed)
@@ -71,7 +72,9 @@ def _from_path(path: Path, layers: int | None, seed: int) -> ModelRef:
 
 
 def _synthetic(name: str, config_file: Path, layers: int | None, seed: int) -> ModelRef:
-    folder = synthetic_checkpoint(name, read_config(config_file), layers=layers, seed=seed)
+    config = read_config(config_file)
+    check_layers(layers, config.get("num_hidden_layers"), name)
+    folder = synthetic_checkpoint(name, config, layers=layers, seed=seed)
     return replace(reference(name, folder, synthetic=True), seed=seed)
 
 

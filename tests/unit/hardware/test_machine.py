@@ -49,3 +49,10 @@ def test_resources():
     log = "ptxas info    : x\n    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 32 registers, used 0 barriers\n"
     assert resources(log) == (32, 16, 8)
     assert resources("nothing") == (None, None, None)
+
+
+def test_conversions_of_one_number():
+    """Counted once each: ptxas pairs conversions where it can, and has another instruction where it cannot."""
+    line = "        /*07a0*/                   {} R12, R12 ;                         /* 0x0000000c000c7304 */"
+    assert sass_rounds(line.format("F2F.BF16.F32")) == {"F2F.BF16.F32": 1}
+    assert not sass_rounds(line.format("F2F.F32.F16")) and not sass_rounds(line.format("F2F.F64.F32"))

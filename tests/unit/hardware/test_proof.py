@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fixture_inputs import inputs_of
 from hardware_kernels import BODY, MIDDLE, checked, output_code
@@ -10,10 +11,11 @@ from graphdiff import pipeline
 from graphdiff.errors import GraphdiffError
 from graphdiff.hardware.check import FIX, Stated, capability_of, check_capture, check_kernel, stated
 from graphdiff.hardware.compile import HEADER, Job, compiled
-from graphdiff.hardware.kernel import read_kernel
+from graphdiff.hardware.kernel import places, read_kernel
 from graphdiff.hardware.machine import ptx_rounds
 from graphdiff.lower.inductor import program_from_output_code
 from graphdiff.lower.inductor.output_code import OutputCode
+from graphdiff.program import Builder, Site
 from graphdiff.report.model import MachineKernel
 from graphdiff.store import read_capture
 
@@ -134,3 +136,82 @@ def test_rare_schedules_agree(name):
         assert made.verdict == "agrees", made.reason
         assert len(made.roundings) == (2 if name.startswith("template") else 1)
         assert all(r.state == "there" for r in made.roundings)
+
+
+# ---- casts of what is rounded already
+def _held(body, exact, fp_fusion=False):
+    """The verdict where the program rounds wherever the text does, and these only what is rounded already."""
+    kernel = read_kernel(output_code(body, fp_fusion=fp_fusion), "kernel")
+    lines = {p.name: p.lines for p in places(kernel)}
+    made = MachineKernel(kernel="kernel", target="cuda:90")
+    check_kernel(kernel, made, Stated(frozenset(n for ns in lines.values() for n in ns), frozenset(n for name in exact for n in lines[name])), 90)
+    return made
+
+
+IN_PLACE = BODY + """\
+    tmp3 = tl.load(out_ptr0 + xindex, xmask).to(tl.float32)
+    tmp4 = tmp3.to(tl.bfloat16)
+    tmp5 = tmp4.to(tl.float32)
+    tmp6 = tmp0 + tmp5
+    tmp7 = tmp6.to(tl.bfloat16)
+    tmp8 = tmp7.to(tl.float32)
+    tmp9 = tmp8 * 0.3
+    tl.store(out_ptr0 + xindex, tmp9, xmask)
+"""
+"""What is loaded is cast, added, rounded, scaled and stored where it came from (emulate_precision_casts)."""
+
+
+@pytest.mark.parametrize("fp_fusion", [False, True])
+def test_a_cast_of_what_was_loaded_is_never_deleted(fp_fusion):
+    made = _held(IN_PLACE, ["tmp4"], fp_fusion)
+    assert made.verdict == "agrees", made.reason
+    assert [(r.names, r.state, r.elements > 0) for r in made.roundings] == [(["tmp4"], "copy", False), (["tmp7"], "there", True), (["out_ptr0"], "there", True)]
+
+
+MASKED = BODY + """\
+    tmp3 = tmp0 * tmp1
+    tmp4 = tmp3.to(tl.bfloat16)
+    tmp5 = tmp4.to(tl.float32)
+    tmp6 = tl.where(xindex % 2 == 0, tmp5, tmp2)
+    tmp7 = -tmp6
+    tmp8 = tmp7.to(tl.bfloat16)
+    tmp9 = tmp8.to(tl.float32)
+    tmp10 = tmp9 + tmp1
+    tmp11 = tmp10.to(tl.bfloat16)
+    tmp12 = tmp11.to(tl.float32)
+    tmp13 = tl.where(xindex % 4 < 3, tmp12, tmp0)
+    tl.store(out_ptr0 + xindex, tmp13, xmask)
+"""
+
+
+def test_choosing_and_negating_rounded_numbers_is_no_rounding():
+    """Half of the lanes need the first rounding; the store moves rounded numbers, and rounds where nothing else does."""
+    made = _held(MASKED, ["tmp8", "out_ptr0"])
+    assert made.verdict == "agrees", made.reason
+    assert {r.names[0]: r.state for r in made.roundings} == {"tmp4": "there", "tmp8": "copy", "tmp11": "there", "out_ptr0": "copy"}
+
+
+@pytest.mark.parametrize("body", [IN_PLACE, MASKED])
+def test_no_fix_is_a_setting_that_is_on(body):
+    """The same text, and nobody says which casts are exact: nothing is claimed that cannot be told."""
+    made = checked(output_code(body, fp_fusion=False))
+    assert made.verdict != "rounding deleted" and not any(r.fix for r in made.roundings)
+    assert made.verdict == "agrees" or made.reason
+
+
+def test_a_deleted_rounding_among_copies_is_found():
+    body = MIDDLE.replace("    tmp5 = tmp4 + tmp2\n", "    tmp6 = tmp2.to(tl.bfloat16)\n    tmp7 = tmp6.to(tl.float32)\n    tmp5 = tmp4 + tmp7\n")
+    made = _held(body, ["tmp6"], fp_fusion=True)
+    assert made.verdict == "rounding deleted" and [r.names for r in made.roundings if r.fix] == [["tmp4"]]
+
+
+def test_what_a_program_chooses_or_signs_is_held():
+    builder = Builder()
+    x = builder.leaf("x", np.zeros(4, np.uint16), "bfloat16")
+    low = builder.round(builder.op("exp", x), "bfloat16")
+    wide = builder.op("exp", builder.op("neg", x))
+    made = [builder.op("maximum", builder.op("neg", x), low), builder.op("amax", x, axes=(0,)), builder.op("maximum", x, wide), builder.op("mul", x, low)]
+    for line, value in enumerate(made, 1):
+        builder.site = Site(kernel="kernel", code="piece", code_line=line)
+        builder.round(value, "bfloat16")
+    assert stated(builder.program, "kernel", "piece") == Stated(frozenset({1, 2, 3, 4}), frozenset({1, 2}))
