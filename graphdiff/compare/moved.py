@@ -15,22 +15,33 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphdiff.compare.overlap import Overlap, members
+from graphdiff.compare.parts import carriers, elements_read, parts
 from graphdiff.compare.side import Side, base_format
 
 NEARLY = 0.1
 """Operands whose covers differ by less are both the value (x * x)."""
 LEAST_SHARE = 0.02
 """A smaller share of a sample's elements is sampling noise (colliding hashes), not a partial rounding."""
+ALL_OF_IT = 0.98
+"""From this share of its sample on a whole row is moved."""
 
 
 @dataclass
 class MovedRead:
-    """One row of `side` whose rounding `event` the other side lacks. share: of the row's elements (1.0: all)."""
+    """What one row of `side` reads with a rounding `event` that the other side lacks; a row over several values (a cat) has
+    one for each of them that lacks it."""
 
     row: int
     event: str
     why: str
+    bases: tuple[int, ...]
+    """Nodes that form what is moved."""
+    sketch: int
+    """Its numbers: the row's, or the base's where the row holds other values too."""
     share: float = 1.0
+    """Of the row's elements (1.0: all)."""
+    part: float = 1.0
+    """Share of the row's elements that the bases form: all, unless other values in it have the event too."""
     other_rows: list[int] = field(default_factory=list)
     """Rows of the other side that read the same elements unrounded."""
     other_nodes: list[int] = field(default_factory=list)
@@ -107,7 +118,11 @@ class Pairing:
 
     def nodes(self, sketch: int) -> list[int]:
         """The other side's nodes that hold (part of) our value."""
-        return sorted(n for s in self.partners(sketch) for n in self._nodes_by_sketch.get(s, ()))
+        return sorted(n for s in self.partners(sketch) for n in self.nodes_of(s))
+
+    def nodes_of(self, sketch: int) -> list[int]:
+        """The other side's nodes of one of its own sketches."""
+        return self._nodes_by_sketch.get(sketch, [])
 
 
 def schedule_diff(pairing: Pairing, is_opaque: Callable[[int], bool]) -> Verdicts:
@@ -126,28 +141,45 @@ def schedule_diff(pairing: Pairing, is_opaque: Callable[[int], bool]) -> Verdict
 
 
 def _judge(p: Pairing, row: int, event: str, is_opaque: Callable[[int], bool], result: Verdicts) -> None:
+    bases, sketch = carriers(p.own, row, event), p.own.sketch[row]
     found = other_reads(p, row)
     if found:
         unrounded = [r for r in found if not covers(p.other, r, event) and not _rounded_beside(p.other, r, event)]
         rounded = [r for r in found if r not in unrounded]
-        share = _share(p, row, unrounded, rounded, event) if unrounded else 0.0
-        if share > LEAST_SHARE:
-            result.moved.append(MovedRead(row, event, "read unrounded by the matched consumer", share, unrounded,
-                                          p.nodes(p.own.sketch[row])))
-        elif any(event not in p.other.events(r) and base_format(event) in map(base_format, p.other.events(r)) for r in found):
-            result.mode.append(MovedRead(row, event, "rounded in another mode", 1.0, found))
-        return
-    nodes = p.nodes(p.own.sketch[row])
-    if is_opaque(row):
-        if any(_node_rounds(p.other, n, event) for n in nodes):
-            return  # an input of what the other side hides, rounded on both sides
-        result.opaque.append(MovedRead(row, event, "inside what the other side hides", 1.0, [], nodes))
-    elif not nodes:
-        result.moved.append(MovedRead(row, event, "never formed", 1.0))
-    elif not any(_node_rounds(p.other, n, event) for n in nodes):
-        result.moved.append(MovedRead(row, event, "formed, never rounded", 1.0, [], nodes))
+        moved = _read_unrounded(p, row, event, bases, unrounded, rounded) if unrounded else []
+        result.moved += moved
+        if not moved and any(event not in p.other.events(r) and base_format(event) in map(base_format, p.other.events(r)) for r in found):
+            result.mode.append(MovedRead(row, event, "rounded in another mode", bases, sketch, other_rows=found))
+    elif is_opaque(row):
+        nodes = p.nodes(sketch)
+        if not any(_node_rounds(p.other, n, event) for n in nodes):  # else an input of what the other side hides, rounded on both sides
+            result.opaque.append(MovedRead(row, event, "inside what the other side hides", bases, sketch, other_nodes=nodes))
     else:
-        result.unplaced.append(MovedRead(row, event, "rounded there, but read by nothing that matches", 1.0, [], nodes))
+        for read in _pieces(p.own, row, event, bases):
+            _judge_unread(p, read, result)
+
+
+def _pieces(own: Side, row: int, event: str, bases: tuple[int, ...]) -> list[MovedRead]:
+    """A row as one read, or, where several values in it have the event, as one of each."""
+    if len(bases) < 2:
+        return [MovedRead(row, event, "", bases, own.sketch[row])]
+    found = [MovedRead(row, event, "", (piece.base,), own.value(piece.base), piece.share, piece.share)
+             for piece in parts(own, row, bases, own.hashes(own.sketch[row])) if piece.mine.any()]
+    return found or [MovedRead(row, event, "", bases, own.sketch[row])]
+
+
+def _judge_unread(p: Pairing, read: MovedRead, result: Verdicts) -> None:
+    """A value that no matched consumer of the other side reads: moved if that side never forms it, or never rounds it."""
+    read.other_nodes = p.nodes(read.sketch)
+    if not read.other_nodes:
+        read.why = "never formed"
+        result.moved.append(read)
+    elif not any(_node_rounds(p.other, n, read.event) for n in read.other_nodes):
+        read.why = "formed, never rounded"
+        result.moved.append(read)
+    else:
+        read.why = "rounded there, but read by nothing that matches"
+        result.unplaced.append(read)
 
 
 def covers(side: Side, row: int, event: str) -> bool:
@@ -216,8 +248,30 @@ def _best_slots(p: Pairing, sketch: int, rows: Sequence[int]) -> list[int]:
     return [r for r in found if score[other.slot[r]] > best - NEARLY]
 
 
-def _share(p: Pairing, row: int, unrounded: list[int], rounded: list[int], event: str) -> float:
-    """Share of the row's sampled elements that the other side reads unrounded and this side reads only rounded.
+def _read_unrounded(p: Pairing, row: int, event: str, bases: tuple[int, ...], unrounded: list[int],
+                    rounded: list[int]) -> list[MovedRead]:
+    """The row as a moved read, or one for each of its bases that the other side reads unrounded; none if that is noise."""
+    own, why = p.own, "read unrounded by the matched consumer"
+    mine, there = _unrounded_there(p, row, unrounded, rounded, event)
+    share = float(there.mean()) if mine.size else 0.0
+    if len(bases) > 1:
+        found = []
+        for piece in parts(own, row, bases, mine):
+            below = there[mine <= piece.limit]
+            if piece.mine.any() and float(below[piece.mine].mean()) > LEAST_SHARE:
+                found.append(MovedRead(row, event, why, (piece.base,), own.value(piece.base),
+                                       float(below[piece.mine].sum()) / below.size, piece.share, unrounded, p.nodes(own.value(piece.base))))
+            elif not piece.mine.any() and share > ALL_OF_IT and own.value(piece.base) >= 0 and (size := elements_read(own, row, piece.base)):
+                # Too small a part to be sampled, of a read that the other side takes unrounded altogether.
+                tiny = min(1.0, size / own.count[row])
+                found.append(MovedRead(row, event, why, (piece.base,), own.value(piece.base), tiny, tiny, unrounded, p.nodes(own.value(piece.base))))
+        if found:
+            return found
+    return [MovedRead(row, event, why, bases, own.sketch[row], share, 1.0, unrounded, p.nodes(own.sketch[row]))] if share > LEAST_SHARE else []
+
+
+def _unrounded_there(p: Pairing, row: int, unrounded: list[int], rounded: list[int], event: str) -> tuple[np.ndarray, np.ndarray]:
+    """Sampled elements of the row, and how much of each the other side reads unrounded and this side reads only rounded.
 
     An element that the other side reads both ways, in two copies of one computation (a fused kernel computes each half
     of a rotation anew), counts by its unrounded reads. rounded: the other side's reads that do round.
@@ -227,16 +281,14 @@ def _share(p: Pairing, row: int, unrounded: list[int], rounded: list[int], event
     for r in (*unrounded, *rounded):
         limit = min(limit, other.data.thresholds[other.sketch[r]])
     mine = mine[mine <= limit]
-    if mine.size == 0:
-        return 0.0
     there = _times(other, mine, unrounded)
     there /= np.maximum(1, there + _times(other, mine, rounded))
     if own.consumer[row] < 0 and not there.any():
         # The same output by position, but no number in common: all of it is what the other side has there.
-        return 1.0
+        return mine, np.ones(mine.size)
     for r in _own_unrounded(p, row, event, never=not rounded):
         there[members(mine, own.hashes(own.sketch[r]))] = 0
-    return float(there.mean())
+    return mine, there
 
 
 def _times(side: Side, hashes: np.ndarray, rows: list[int]) -> np.ndarray:
@@ -270,7 +322,7 @@ def _static(p: Pairing, row: int, result: Verdicts) -> None:
         bare = [r for r in there if not covers(other, r, event) and event not in _stored(other, r)]
         if bare and len(bare) == len(there):
             why = "rounded where the other side computes on" if own.events(row) else "stored in a narrower format"
-            result.moved.append(MovedRead(row, event, why, 1.0, bare))
+            result.moved.append(MovedRead(row, event, why, own.bases(row), own.sketch[row], other_rows=bare))
 
 
 def _stored(side: Side, row: int) -> tuple[str, ...]:

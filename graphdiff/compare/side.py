@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from graphdiff.probe.types import ProbeData
-from graphdiff.program import Program
+from graphdiff.program import Operand, Program
 
 MODE_SEPARATOR = ":"
 
@@ -83,6 +83,21 @@ class Side:
         """Looked through: a rounding before it is a rounding after it."""
         return self.program.nodes[node].kind in ("exact", "round") or self.data.exact_slot[node] >= 0
 
+    def looked_through(self, node: int) -> tuple[Operand, ...]:
+        """The operands that an exact node's elements are taken from."""
+        slot = int(self.data.exact_slot[node])
+        operands = self.program.nodes[node].operands
+        return operands if slot < 0 else (operands[slot],)
+
+    def changes_bits(self, node: int) -> bool | None:
+        """Whether a round node is a rounding: False where the format holds all of its elements already (a sign turned, a
+        copy), None where it holds some of them."""
+        state = int(self.data.value_state[node])
+        if state < 0:
+            return None
+        before = [int(self.data.value_state[m]) for o in self.program.nodes[node].operands for m in o.nodes]
+        return not any(s >= 0 and self.data.states[s][1] == self.data.states[state][1] for s in before)
+
     def operand(self, row: int):
         c = self.consumer[row]
         return self.program.outputs[-1 - c].operand if c < 0 else self.program.nodes[c].operands[self.slot[row]]
@@ -93,10 +108,7 @@ class Side:
             if not self.is_exact(node):
                 self._bases[node] = (node,)
             else:
-                n = self.program.nodes[node]
-                slot = int(self.data.exact_slot[node])
-                operands = n.operands if slot < 0 else (n.operands[slot],)
-                found = {b for o in operands for m in o.nodes for b in self.bases_of_node(m)}
+                found = {b for o in self.looked_through(node) for m in o.nodes for b in self.bases_of_node(m)}
                 values = {b for b in found if self.program.nodes[b].op != "const"}
                 self._bases[node] = tuple(sorted(values or found))
         return self._bases[node]

@@ -94,7 +94,7 @@ class Bench:
         full = self.transplanted(precision)
         keep = frozenset(id(m) for m in reads)
         leaves = self.wide_leaves
-        if any(self.training.bases(m.row)[:1] and self.training.bases(m.row)[0] in leaves for m in reads if m in self.diff.training.verdicts.moved):
+        if any(m.bases[:1] and m.bases[0] in leaves for m in reads if m in self.diff.training.verdicts.moved):
             leaves = {}
         partial = self.evaluation(self.training, precision, self.changes.options(keep), leaves)
         if leaves is self.wide_leaves:
@@ -133,15 +133,17 @@ class Bench:
     def _unround(self, changes: Changes, m: MovedRead) -> None:
         side = self.training
         read = (side.consumer[m.row], side.slot[m.row])
-        leaves = [b for b in side.bases(m.row) if side.program.nodes[b].kind == "leaf"]
+        leaves = [b for b in m.bases if side.program.nodes[b].kind == "leaf"]
         if m.why == "stored in a narrower format" or any(b in self.wide_leaves for b in leaves):
             if not all(b in self.wide_leaves for b in leaves):
                 changes.impossible[id(m)] = "training holds this table only in the narrower format"
                 return
-        mask = self._mask(side, m) if m.share < WHOLE else None
-        if m.share < WHOLE and mask is None:
+        mask = self._mask(side, m) if m.share < WHOLE * m.part else None
+        if m.share < WHOLE * m.part and mask is None:
             changes.impossible[id(m)] = BOTH_WAYS
             return
+        if m.part < 1.0:
+            mask = self._formed_by(side, m) if mask is None else mask & self._formed_by(side, m)
         changes.by_read.append((m, read, Change(unround=frozenset({base_format(m.event)}), mask=mask)))
 
     def _round(self, changes: Changes, m: MovedRead) -> None:
@@ -149,7 +151,8 @@ class Bench:
         rows = m.other_rows or [r for n in m.other_nodes for b in self.training.bases_of_node(n) for r in self.training.readers.get(b, ())]
         if not rows:
             read = (self.inference.consumer[m.row], self.inference.slot[m.row])
-            changes.reverse.append((m, read, Change(unround=frozenset({dtype}))))
+            mask = self._formed_by(self.inference, m) if m.part < 1.0 else None
+            changes.reverse.append((m, read, Change(unround=frozenset({dtype}), mask=mask)))
             return
         if mode == "stochastic":
             changes.impossible[id(m)] = "stochastic rounding has no single answer"
@@ -157,7 +160,7 @@ class Bench:
         for row in sorted(set(rows)):
             read = (self.training.consumer[row], self.training.slot[row])
             whole = WHOLE <= m.share < 1 and self.inference.total[m.row] == self.training.total[row]  # but for a discrete choice
-            mask = None if whole else self._mask_of(self.training, row, self.inference, [m.row])
+            mask = None if whole else self._mask_of(self.training, row, self.inference, [m.row], m.bases)
             scale = self._scale(row, m.row)
             again = self._roundings_after(m, row)
             first = Change(unround=frozenset(map(base_format, again)), round=(dtype, mode or "rne"), scale=scale, mask=mask)
@@ -193,10 +196,21 @@ class Bench:
     def _mask(self, side: Side, m: MovedRead) -> np.ndarray:
         return self._mask_of(side, m.row, self.inference, m.other_rows)
 
-    def _mask_of(self, side: Side, row: int, other: Side, other_rows: list[int]) -> np.ndarray | None:
-        """Elements of `row` that are among the elements of the other side's rows; None if all are."""
+    def _formed_by(self, side: Side, m: MovedRead) -> np.ndarray:
+        """Elements of a moved read that its bases form."""
+        return np.isin(self.hashes(side, m.row), self._formed(side, m.bases))
+
+    def _formed(self, side: Side, bases: tuple[int, ...]) -> np.ndarray:
+        """Hashes of everything some nodes compute."""
+        return np.unique(np.concatenate([element_hashes(self.skeletons[id(side)].flat(b)) for b in bases]))
+
+    def _mask_of(self, side: Side, row: int, other: Side, other_rows: list[int], bases: tuple[int, ...] = ()) -> np.ndarray | None:
+        """Elements of `row` that are among the elements of the other side's rows (of a read of several values, of those
+        that `bases` form); None if all are."""
         mine = self.hashes(side, row)
         theirs = np.unique(np.concatenate([self.hashes(other, r).reshape(-1) for r in other_rows]))
+        if bases and any(set(other.bases(r)) - set(bases) for r in other_rows):
+            theirs = theirs[np.isin(theirs, self._formed(other, bases))]
         inside = np.isin(mine, theirs) | (mine == 0)
         return None if inside.all() else inside
 

@@ -135,7 +135,7 @@ def _confidence(direction: Direction, value: Any) -> float:
     """How much of the value's sample the other side's reads hold together (it may read it in parts); 1 where the other
     side never forms it."""
     own, other = direction.side, direction.pairing.other
-    covers = [held_together(own, own.sketch[m.row], other, [other.sketch[r] for r in m.other_rows]) if m.other_rows else 1.0
+    covers = [held_together(own, m.sketch, other, [other.sketch[r] for r in m.other_rows]) if m.other_rows else 1.0
               for m in value.reads]
     return round(max(covers), 3)
 

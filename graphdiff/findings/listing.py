@@ -8,7 +8,6 @@ from typing import Any
 
 from graphdiff.compare.side import Side
 from graphdiff.findings.header import shapes_of
-from graphdiff.findings.positions import changes_bits
 from graphdiff.findings.regions import fold_path
 from graphdiff.program.source_path import package_path
 from graphdiff.store import Capture
@@ -43,7 +42,7 @@ def _roundings(side: Side, name_values: Any) -> list[dict[str, Any]]:
     names = _names(side, rounds, name_values)
     for n in rounds:
         site, dtype = side.program.site(n), side.program.nodes[n].dtype
-        changes = changes_bits(side, n)
+        changes = side.changes_bits(n)
         key = (fold_path(site.module), site.kernel, names[n], site.file, site.line, site.column, dtype, changes)
         found[key] += 1
         code = f"{site.code}:{site.code_line}" if site.code_line else site.code
@@ -56,6 +55,7 @@ def _roundings(side: Side, name_values: Any) -> list[dict[str, Any]]:
 @dataclass
 class _Read:
     row: int
+    bases: tuple[int, ...]
 
 
 @dataclass
@@ -69,11 +69,11 @@ def _names(side: Side, rounds: list[int], name_values: Any) -> dict[int, str]:
     """What a person would call each rounded value. One that changes no bits is called after its own line (`-x2`)."""
     bases = {n: next((b for b in side.bases_of_node(n) if side.program.nodes[b].kind != "leaf"), n) for n in rounds}
     read = {b: rows for b in dict.fromkeys(bases.values()) if (rows := side.readers.get(b))}
-    named = {b: naming.value for b, naming in zip(read, name_values(side, [_Value([_Read(r) for r in rows]) for rows in read.values()]))}
+    named = {b: naming.value for b, naming in zip(read, name_values(side, [_Value([_Read(r, (b,)) for r in rows]) for b, rows in read.items()]))}
     found = {}
     for n, b in bases.items():
         op, text = side.program.nodes[b].op, side.program.site(n).text
-        if changes_bits(side, n) is False and text:
+        if side.changes_bits(n) is False and text:
             found[n] = text
         else:
             found[n] = "token embedding" if op == "embedding" else named.get(b) or side.program.site(b).text or f"{op}(...)"

@@ -22,26 +22,15 @@ def rounding_node(side: Side, read: MovedRead) -> int:
         seen.add(n)
         node = side.program.nodes[n]
         if node.op == "round":
-            found.append((node.dtype != base_format(read.event), changes_bits(side, n) is False, n))
+            found.append((node.dtype != base_format(read.event), side.changes_bits(n) is False, n))
         stack.extend(m for o in node.operands for m in o.nodes)
     return min(found)[-1] if found else side.operand(read.row).nodes[0]
 
 
-def changes_bits(side: Side, node: int) -> bool | None:
-    """Whether a round node is a rounding: False where the format holds all of its elements already (a sign turned, a copy),
-    None where it holds some of them."""
-    state = int(side.data.value_state[node])
-    if state < 0:
-        return None
-    before = [int(side.data.value_state[m]) for o in side.program.nodes[node].operands for m in o.nodes]
-    return not any(s >= 0 and side.data.states[s][1] == side.data.states[state][1] for s in before)
-
-
 def value_node(side: Side, read: MovedRead) -> int:
     """The base that forms the value (arithmetic before leaves)."""
-    bases = side.bases(read.row)
-    formed = [b for b in bases if side.program.nodes[b].kind != "leaf"]
-    return (formed or bases)[0]
+    formed = [b for b in read.bases if side.program.nodes[b].kind != "leaf"]
+    return (formed or read.bases)[0]
 
 
 def position(side: Side, node: int) -> model.Position:
@@ -65,11 +54,18 @@ def _formed_there(direction: Direction, value: MovedValue) -> list[int]:
     found = []
     for read in value.reads:
         for row in read.other_rows:
-            found.extend(b for b in other.bases(row) if other.program.nodes[b].kind != "leaf")
+            found.extend(b for b in _same_value(direction, read, row) if other.program.nodes[b].kind != "leaf")
         found.extend(n for n in read.other_nodes if other.program.nodes[n].kind in ("arith", "anchor"))
     if not found:
         found = [b for read in value.reads for row in read.other_rows for b in other.bases(row)]
     return list(dict.fromkeys(found))
+
+
+def _same_value(direction: Direction, read: MovedRead, row: int) -> tuple[int, ...]:
+    """Of the values that a read of the other side holds those that are this one; all where none is known to be."""
+    other = direction.pairing.other
+    partners = set(direction.pairing.partners(read.sketch))
+    return tuple(b for b in other.bases(row) if other.value(b) in partners) or other.bases(row)
 
 
 def mechanism(direction: Direction, value: MovedValue) -> model.Mechanism:
@@ -78,8 +74,7 @@ def mechanism(direction: Direction, value: MovedValue) -> model.Mechanism:
     read = value.reads[0]
     if own.static[read.row]:
         return "constant dtype" if own.total[read.row] == 1 else "table dtype"
-    bases = own.bases(read.row)
-    if bases and all(own.program.nodes[b].kind == "leaf" for b in bases):
+    if all(own.program.nodes[b].kind == "leaf" for b in read.bases):
         return "constant dtype" if own.total[read.row] == 1 else "table dtype"
     nodes = _formed_there(direction, value)
     if not nodes:

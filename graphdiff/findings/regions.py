@@ -108,7 +108,7 @@ def _place(region: Region, direction: Direction, value: MovedValue, naming: Any)
 
 def _anchor_node(direction: Direction, value: MovedValue) -> int:
     side, read = direction.side, value.reads[0]
-    bases = [b for b in side.bases(read.row) if side.program.nodes[b].kind != "leaf"]
+    bases = [b for b in read.bases if side.program.nodes[b].kind != "leaf"]
     consumer = side.consumer[read.row]
     return bases[0] if bases else consumer if consumer >= 0 else side.operand(read.row).nodes[0]
 
@@ -120,8 +120,8 @@ def _connected(direction: Direction) -> list[int]:
     follow.add_nodes_from(range(len(direction.values)))
     produces: dict[int, list[int]] = defaultdict(list)
     for i, value in enumerate(direction.values):
-        for row in value.rows():
-            for b in side.bases(row):
+        for read in value.reads:
+            for b in read.bases:
                 if side.program.nodes[b].kind != "leaf":
                     produces[b].append(i)
     for i, value in enumerate(direction.values):

@@ -20,7 +20,7 @@ def notes_of(diff: Diff) -> dict[int, str]:
                 notes.setdefault(n, text)
     for value in diff.inference.values:
         for read in value.reads:
-            for n in diff.inference.side.bases(read.row):
+            for n in read.bases:
                 notes.setdefault(n, f"rounded to {base_format(value.event)} by the engine; training keeps it in FP32")
     return notes
 
@@ -34,7 +34,7 @@ def _formed_there(direction: Direction, read: MovedRead) -> list[int]:
 
 def _source(side: Side, read: MovedRead) -> str:
     """Where training computes it: the line of its source."""
-    for b in side.bases(read.row):
+    for b in read.bases:
         site = side.program.site(b)
         if side.program.nodes[b].kind != "leaf" and site.text:
             place = f"{site.file.rpartition('/')[2]}:{site.line}" if site.file else site.module

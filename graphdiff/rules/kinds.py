@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from graphdiff.program.types import Operand
 from graphdiff.rules.graph import ValueGraph
+from graphdiff.rules.rows import adds_whole_rows, is_row_weight
 from graphdiff.rules.tables import wave
 
 
@@ -96,8 +97,18 @@ def _float32(g: ValueGraph, f: Found, _: str) -> bool:
                for b in f.bases)
 
 
+def _row_weight(g: ValueGraph, f: Found, _: str) -> bool:
+    """A factor that each row of the other one has one number of, as experts' outputs have."""
+    return is_row_weight(g, f.operand, f.bases, f.reader)
+
+
+def _whole_rows(g: ValueGraph, f: Found, _: str) -> bool:
+    """A product whose reader adds rows of it, not the numbers of a row."""
+    return adds_whole_rows(g, f.operand, f.bases[0], f.reader)
+
+
 KINDS: dict[str, Test] = {
     "const": _const, "leaf": _leaf, "static": _static, "vector": _vector, "value": _value, "token": _token, "matrix": _matrix,
     "batched": _batched, "table": _table, "embedding": _embedding, "relu": _relu, "module": _module, "fp8": _fp8,
-    "float32": _float32,
+    "float32": _float32, "row_weight": _row_weight, "whole_rows": _whole_rows,
 }

@@ -42,7 +42,7 @@ class _Hit:
 
 
 def name_values(side: Any, values: Sequence[Any], rules: Sequence[Rule] | None = None) -> list[Naming]:
-    """A naming for each moved value of one side (`compare.values.MovedValue`: its `reads` have `row` numbers)."""
+    """A naming for each moved value of one side (`compare.values.MovedValue`: its `reads` have `row` numbers and `bases`)."""
     return _Namer(side, values, load_rules() if rules is None else rules).run()
 
 
@@ -51,7 +51,7 @@ class _Moved:
 
     def __init__(self, side: Any, value: Any) -> None:
         rows = [read.row for read in value.reads]
-        self.bases = tuple(sorted({b for row in rows for b in side.bases(row)}))
+        self.bases = tuple(sorted({b for read in value.reads for b in read.bases}))
         reads = [(side.consumer[row], side.slot[row]) for row in rows if side.consumer[row] >= 0]
         self.readers = sorted({c for c, _ in reads})
         self.operands = {(c, id(side.program.nodes[c].operands[slot])) for c, slot in reads}

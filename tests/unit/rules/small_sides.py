@@ -37,4 +37,4 @@ class SmallSide:
 
     def moved(self, base):
         """A moved value: every read of a base."""
-        return SimpleNamespace(reads=[SimpleNamespace(row=row) for row in self.readers[base]])
+        return SimpleNamespace(reads=[SimpleNamespace(row=row, bases=(base,)) for row in self.readers[base]])

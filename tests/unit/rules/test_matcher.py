@@ -107,6 +107,43 @@ def test_a_weighted_sum_of_two_terms_is_no_rotation():
     assert {n.rule for n in name_values(side, [side.moved(t.node) for t in terms])} != {"rope"}
 
 
+def named_by_sum(y_shape, w_shape, axis, flat=()):
+    """The rule of a rounded product that is added along an axis. `flat`: how a kernel lays the product out, and its axis."""
+    b = Builder()
+    y, w = leaf(b, "y", y_shape), leaf(b, "w", w_shape)
+    if flat:
+        order, shape = flat
+        y, w = (v.map(lambda i: np.broadcast_to(i, y_shape).transpose(order).reshape(shape)) for v in (y, w))
+        axis = len(shape) - 1
+    product = b.op("mul", y, w)
+    b.op("sum", b.round(product, "bfloat16"), axes=[axis])
+    side = SmallSide(b)
+    (n,) = name_values(side, [side.moved(product.node)])
+    return n.rule, n.value
+
+
+def test_a_router_weight_is_one_of_each_row_and_rows_are_added():
+    experts = ("expert-sum", "y * router weight")
+    assert named_by_sum((6, 4, 8), (6, 4, 1), 1) == experts
+    assert named_by_sum((6, 4, 8), (6, 4, 1), 1, ((0, 2, 1), (48, 4))) == experts  # a kernel's: tokens and columns are one axis
+    assert named_by_sum((6, 8), (6, 1), 0) == experts
+
+
+@pytest.mark.parametrize(("y", "w", "axis"), [((6, 4, 8), (8,), 2), ((6, 4, 8), (8,), 1), ((6, 8), (6, 8), 0), ((6, 8), (1,), 0), ((6, 8), (6, 1), 1)])
+def test_other_sums_of_products_are_no_experts(y, w, axis):
+    """A dot product, columns scaled, two of one shape, one scale of all, the numbers of one row added."""
+    assert named_by_sum(y, w, axis)[0] != "expert-sum"
+
+
+def test_a_factor_made_from_the_row_is_no_router_weight():
+    b = Builder()
+    x = leaf(b, "x", (6, 8))
+    product = b.op("mul", x, b.op("rsqrt", b.op("sum", b.op("mul", x, x), axes=[1]).reshape(6, 1)))
+    b.op("sum", b.round(product, "bfloat16"), axes=[0])
+    side = SmallSide(b)
+    assert [n.rule for n in name_values(side, [side.moved(product.node)])] != ["expert-sum"]
+
+
 def test_what_no_rule_names_is_still_named():
     b = Builder()
     t = b.op("tanh", leaf(b, "x"))
