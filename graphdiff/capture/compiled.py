@@ -102,8 +102,11 @@ def made_up_gradients(text: str, inputs: Sequence[Any]) -> list[Any]:
     from graphdiff.capture.dumps.standin import standin
     from graphdiff.lower.inductor.function import Input
 
-    signature = signature_of(text, 1, "the backward's code").arguments
-    wanted = [a for a, item in zip(signature, inputs) if item.name.startswith("tangents")]
+    # What the forward saved may go only to ATen, and then the text does not tell its sizes; nothing here asks for them.
+    asked = [i for i, item in enumerate(inputs) if item.name.startswith("tangents")]
+    found = signature_of(text, 1, "the backward's code", untold=True).arguments
+    signature = found if all(found[i] is not None for i in asked) else signature_of(text, 1, "the backward's code").arguments
+    wanted = [signature[i] for i in asked]
     return [Input(f"grad_output{i}", standin(t, i, 0), t.dtype, t.strides) for i, t in enumerate(wanted)]
 
 

@@ -48,9 +48,18 @@ def load_model(model: ModelRef, *, attn: str, autocast: str | None) -> Any:
     try:
         loaded = AutoModelForCausalLM.from_pretrained(str(model.path), dtype=dtype, attn_implementation=attn, local_files_only=True)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise GraphdiffError(f"transformers cannot load the model: {str(error).splitlines()[0]}", where=str(model.name),
-                             fix="check the checkpoint with AutoModelForCausalLM.from_pretrained") from error
+        raise _not_loaded(error, model, attn) from error
     return loaded.train()
+
+
+def _not_loaded(error: Exception, model: ModelRef, attn: str) -> GraphdiffError:
+    """transformers' own reason; where it is the attention implementation (modeling_utils.py, `_sdpa_can_dispatch`), what to ask for instead."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    if attn != "eager" and "attention implementation" in reason:
+        return GraphdiffError(f"transformers has no {attn} attention for this model: {reason.partition('. ')[0]}", where=str(model.name),
+                              fix="take its eager attention: --attn eager")
+    return GraphdiffError(f"transformers cannot load the model: {reason}", where=str(model.name),
+                          fix="check the checkpoint with AutoModelForCausalLM.from_pretrained")
 
 
 def record_training(model: ModelRef, tokens: list[int], positions: list[int], *, attn: str = "sdpa", autocast: str | None = None,

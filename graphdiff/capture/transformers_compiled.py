@@ -35,6 +35,7 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
 
     from graphdiff.capture.inductor.native import compile_by_inductor, watched_graph
     from graphdiff.capture.inductor.options import in_force
+    from graphdiff.capture.inductor.torch_2_13_trace import no_one_graph
 
     causal = load_model(model, attn=attn, autocast=autocast)
     if prepare is not None:
@@ -60,9 +61,8 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
         with torch.enable_grad(), autocast_context(autocast):
             compiled = torch.compile(base, backend=backend, fullgraph=True, dynamic=False)
             hidden = compiled(input_ids=ids, position_ids=places, use_cache=False).last_hidden_state
-    except torch._dynamo.exc.Unsupported as error:
-        raise GraphdiffError("torch.compile cannot trace this model as one graph", where=model.name,
-                             fix=f"avoid the graph break: {str(error).splitlines()[0]}") from error
+    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
+        raise no_one_graph(error, "model", model.name) from error
     finally:
         torch._dynamo.reset()
     (graph, inputs, watched), = seen

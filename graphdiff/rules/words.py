@@ -15,6 +15,8 @@ LONGEST = 60
 SUFFIX = re.compile(r"(_proj|_norm|_layernorm|_fn|_linear)+$")
 CONTAINER = re.compile(r"|\d+|model|layers?|blocks?|h|self_attn|attn|attention|mlp|feed_forward|language_model|transformer|experts?|act")
 PEELED = frozenset({"float", "to", "type_as", "contiguous", "view", "reshape", "unsqueeze", "transpose", "half", "bfloat16"})
+ADDING = frozenset({"index_add_", "index_add", "scatter_add_", "scatter_add"})
+"""Methods that add their last argument to what they are called on."""
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mm": "@"}
 
 
@@ -98,6 +100,8 @@ def operand_text(text: str, slot: int) -> str:
     tree = _peel(tree)
     if isinstance(tree, ast.BinOp):
         tree = tree.right if slot else tree.left
+    elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Attribute) and tree.func.attr in ADDING and len(tree.args) > 1:
+        tree = tree.args[-1] if slot else tree.func.value
     elif isinstance(tree, ast.Call) and tree.args:
         tree = tree.args[0]
     elif isinstance(tree, ast.UnaryOp):

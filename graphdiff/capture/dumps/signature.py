@@ -36,16 +36,17 @@ class TensorArgument:
 class Signature:
     """Arguments in order (integers are sizes); the symbolic sizes and what they were taken for."""
 
-    arguments: tuple[TensorArgument | int, ...]
+    arguments: tuple[TensorArgument | int | None, ...]
     symbols: dict[str, int]
 
 
-def signature_of(text: str, tokens: int, where: str, post_grad: str = "") -> Signature:
+def signature_of(text: str, tokens: int, where: str, post_grad: str = "", *, untold: bool = False) -> Signature:
     """What call() takes, symbolic sizes taken as `tokens`, further ones as one more each.
 
     post_grad: the readable ATen graph, whose placeholders tell sizes too. Where nothing tells which sizes of a tensor
     are symbolic, all symbols take the values that the code's own example inputs have.
-    Raises GraphdiffError if the text does not tell what an argument is, or claims too much.
+    untold: an argument that the text does not tell is None. Raises GraphdiffError if the text does not tell what an
+    argument is (without `untold`), or claims too much.
     """
     tree = ast.parse(text)
     functions = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}
@@ -62,10 +63,11 @@ def signature_of(text: str, tokens: int, where: str, post_grad: str = "") -> Sig
         kinds = _kinds(names, functions, sizes, text, post_grad, examples, {}) or {}
     bound = {argument: sizes[symbol] for symbol, argument in symbols.items()}
     factors = _factors(tree)
-    arguments: list[TensorArgument | int] = []
+    arguments: list[TensorArgument | int | None] = []
     for name in names:
         number = bound.get(name, examples.get(name))
-        arguments.append(number if isinstance(number, int) else _tensor(name, kinds, factors, where))
+        known = not untold or name in kinds
+        arguments.append(number if isinstance(number, int) else _tensor(name, kinds, factors, where) if known else None)
     _check_size([a for a in arguments if isinstance(a, TensorArgument)], tree, sizes, where)
     return Signature(tuple(arguments), sizes)
 

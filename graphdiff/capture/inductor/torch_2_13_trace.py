@@ -44,12 +44,8 @@ def trace(fn: Callable[..., Any], inputs: Sequence[Any], training: bool) -> Trac
     try:
         with torch.set_grad_enabled(training), by_numbers:
             returned = torch.compile(fn, backend=keep, fullgraph=True, dynamic=False)(*inputs)
-    except torch._dynamo.exc.Unsupported as error:
-        raise GraphdiffError(
-            "torch.compile cannot trace this function as one graph",
-            where=name_of(fn),
-            fix=f"avoid the graph break: {str(error).splitlines()[0]}",
-        ) from error
+    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
+        raise no_one_graph(error, "function", name_of(fn)) from error
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         reason = next((line.partition(": got ")[2] for line in lines if ": got " in line), lines[0])
@@ -70,6 +66,18 @@ def trace(fn: Callable[..., Any], inputs: Sequence[Any], training: bool) -> Trac
     outputs = [_where_from(leaf, results, graph_inputs) for leaf in tree_leaves(returned)]
     values = [_value_before(value, kept) for value, kept in zip(graph_inputs, before, strict=True)]
     return Traced(graph, graph_inputs, values, outputs)
+
+
+def no_one_graph(error: Exception, what: str, where: str) -> GraphdiffError:
+    """The error of what Dynamo cannot trace whole: a graph break, or (UserError) Python that asks for a tensor's number."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    fix = f"avoid the graph break: {lines[0]}"
+    if isinstance(error, torch._dynamo.exc.UserError) and "data-dependent" in lines[0]:
+        cause = next((line.removeprefix("Caused by: ").rpartition(" (_dynamo/")[0] or line for line in lines if line.startswith("Caused by: ")), lines[0])
+        fix = f"a loop, a branch or a size depends on the numbers of a tensor: {' '.join(cause.split())}"
+        if "expert" in cause:
+            fix += "; transformers' default experts_implementation, grouped_mm, has no such loop"
+    return GraphdiffError(f"torch.compile cannot trace this {what} as one graph", where=where, fix=fix)
 
 
 def _kept_before(value: Any) -> Any:

@@ -11,8 +11,9 @@ from typing import Any
 from graphdiff.errors import GraphdiffError
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
-# Config entries that say where a checkpoint came from or how it is served, not what it computes.
-NOT_ARCHITECTURE = frozenset({"_name_or_path", "transformers_version", "auto_map", "use_cache", "initializer_range"})
+# Config entries that say where a checkpoint came from, how it is served or by which code it runs, not what it computes.
+NOT_ARCHITECTURE = frozenset({"_name_or_path", "transformers_version", "auto_map", "use_cache", "initializer_range",
+                              "attn_implementation", "experts_implementation"})
 SAMPLED_BLOCKS = 64
 BLOCK_BYTES = 4096
 MAX_HEADER_BYTES = 64 << 20

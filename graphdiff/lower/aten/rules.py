@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from graphdiff.lower.aten import arithmetic, complex_ops, composite, gradients, movement, scattered, special
+from graphdiff.lower.aten import arithmetic, complex_ops, composite, gradients, grouped, movement, scattered, special
 from graphdiff.lower.aten.promotion import narrowed
 from graphdiff.program import Elements
 
@@ -35,7 +35,7 @@ def lower(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, wr
     recorder.narrowed = narrowed(recorder, base, args, kwargs)
     results = rule(recorder, func, args, kwargs, out)
     recorder.narrowed = {}
-    _finish(recorder, results, out, written)
+    _finish(recorder, results, out, written, stored=base in scattered.RULES)
 
 
 def _rule(recorder: Recorder, base: str, args: tuple, kwargs: dict, out: Any) -> Any:
@@ -49,7 +49,7 @@ def _rule(recorder: Recorder, base: str, args: tuple, kwargs: dict, out: Any) ->
     return rule
 
 
-_RULES = (arithmetic.RULES, special.RULES, composite.RULES, scattered.RULES, gradients.RULES)
+_RULES = (arithmetic.RULES, special.RULES, composite.RULES, scattered.RULES, gradients.RULES, grouped.RULES)
 for _i, _one in enumerate(_RULES):
     for _other in _RULES[:_i]:
         assert not set(_one) & set(_other), set(_one) & set(_other)
@@ -64,18 +64,15 @@ def _by_name(func: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
     return named
 
 
-def _finish(recorder: Recorder, results: Any, out: Any, written: list[torch.Tensor]) -> None:
+def _finish(recorder: Recorder, results: Any, out: Any, written: list[torch.Tensor], *, stored: bool) -> None:
+    """stored: the rule has rounded what the op adds, and the rest was in memory."""
     from graphdiff.lower.aten.recorder import is_float
 
     results = results if isinstance(results, tuple) else (results,)
-    if written:
-        for t, x in zip(written, results):
-            recorder.write(t, recorder.rounded(x, t))
-        return
-    outputs = [t for t in tree_leaves(out) if is_float(t)]
-    for t, x in zip(outputs, results):
+    targets = written or [t for t in tree_leaves(out) if is_float(t)]
+    for t, x in zip(targets, results):
         if x is not None:
-            recorder.bind(t, recorder.rounded(x, t))
+            (recorder.write if written else recorder.bind)(t, x if stored else recorder.rounded(x, t))
 
 
 def _opaque(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, written: list[torch.Tensor]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from graphdiff.program import Elements
+from graphdiff.program.builder import SHIFT
 
 if TYPE_CHECKING:
     from graphdiff.lower.aten.recorder import Recorder
@@ -45,13 +46,25 @@ def _index_add(r, func, args, kwargs, out):
         now = np.flatnonzero(rank == turn)
         term = Elements((now.size,), ids=values[now])
         there = Elements((now.size,), ids=flat[place[now]])
-        flat[place[now]] = r.builder.op(op, there, term).ids
+        flat[place[now]] = _combined(r, op, there, term).ids
         if each:
             flat[place[now]] = r.rounded(Elements((now.size,), ids=flat[place[now]]), base).ids
     touched = np.unique(place)
     if touched.size and not each:
         flat[touched] = r.rounded(Elements((touched.size,), ids=flat[touched]), base).ids
     return Elements(tuple(base.shape), ids=flat.reshape(base.shape))
+
+
+def _combined(r: Recorder, op: str, there: Elements, term: Elements) -> Elements:
+    """What is added to a zero that was filled in is that itself, element by element (as Builder.op has it of whole tensors)."""
+    empty = there.ids == r.builder.const(0.0).node << SHIFT
+    if op != "add" or not empty.any():
+        return r.builder.op(op, there, term)
+    ids = term.ids.copy()
+    kept = np.flatnonzero(~empty)
+    if kept.size:
+        ids[kept] = r.builder.op(op, there.map(lambda i: i[kept]), term.map(lambda i: i[kept])).ids
+    return Elements(ids.shape, ids=ids)
 
 
 def _places(r: Recorder, name: str, args: tuple, kwargs: dict) -> tuple[np.ndarray, Elements]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdiff.lower.inductor import extern_indexing
+from graphdiff.lower.inductor import extern_grouped, extern_indexing
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.engine_attention import AttentionLayer, attended
 from graphdiff.lower.inductor.reductions import stable_order
@@ -114,6 +114,7 @@ def topk(ctx: Context, x: Tensor, k: int, dim: int = -1, largest: bool = True, s
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
+    **extern_grouped.HANDLERS,
     "extern_kernels.mm": mm, "extern_kernels.bmm": mm, "extern_kernels.addmm": addmm,
     "extern_kernels.baddbmm": addmm, "extern_kernels.bias_addmm": addmm, "torch.ops.aten.mm.out": mm, "torch.ops.aten.mm.default": mm,
     "torch.ops.aten.bmm.default": mm, "torch.ops.aten.addmm.default": addmm,
