@@ -147,3 +147,10 @@ def test_a_damaged_weight_file_is_named(tmp_path):
 def _file(folder, name, text):
     (folder / name).write_text(text)
     return str(folder / name)
+
+
+def test_what_a_trainer_leaves_out_names_no_engine():
+    """Two trainers may be compared."""
+    from graphdiff.capture.transformers import NOT_CAPTURED
+
+    assert NOT_CAPTURED == ("lm_head and the loss: the base model is recorded, up to its last hidden state",)
