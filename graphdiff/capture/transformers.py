@@ -15,7 +15,7 @@ from graphdiff.capture.models import ModelRef
 from graphdiff.errors import GraphdiffError
 from graphdiff.program import Builder
 
-NOT_CAPTURED = ("lm_head and the loss: the engine computes logits outside its compiled graph",)
+NOT_CAPTURED = ("lm_head and the loss: the base model is recorded, up to its last hidden state",)
 
 
 @dataclass

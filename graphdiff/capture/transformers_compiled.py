@@ -71,12 +71,13 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     place = next(i for i, r in enumerate(results) if r is hidden)
     builder = _lowered(graph, inputs, watched, place, prefix)
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
-    mode = f"torch.compile, Inductor's C++ code, attention {attn}" + (f", autocast {autocast} over float32 weights" if autocast else "")
+    mode = f"torch.compile with gradients, Inductor's C++ code, forward{' and backward' if backward else ''}, attention {attn}"
+    mode += f", autocast {autocast} over float32 weights" if autocast else ""
     options = in_force(config_patches or {})
     if not backward:
         return TrainingCapture(builder, versions, [], [], mode, "native", {"forward": watched.code.text}, options)
     texts = {"forward": watched.code.text, "backward": watched.backward.code.text}
-    return TrainingCapture(builder, versions, [], opaque_in(builder.program), f"{mode}, forward and backward", "native", texts, options, [MADE_UP])
+    return TrainingCapture(builder, versions, [], opaque_in(builder.program), mode, "native", texts, options, [MADE_UP])
 
 
 def _lowered(graph: Any, inputs: list[Any], watched: Any, place: int, prefix: str) -> Any:

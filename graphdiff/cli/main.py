@@ -22,6 +22,9 @@ COULD_NOT_RUN, INTERRUPTED = 2, 130
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What a full or broken disk says."""
 
+PLANNED = {"graphdiff compare": ("--baseline",)}
+"""Options that are announced and not built yet, by command."""
+
 EXTRA_OF = {
     "vllm": "vllm",
     "triton": "vllm",
@@ -136,6 +139,9 @@ def _usage(error: Any) -> str:
     """One line of what the library says in several."""
     said = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
     command = error.ctx.command_path if error.ctx else "graphdiff"
+    option = str(getattr(error, "option_name", "")).partition("=")[0]
+    if option in PLANNED.get(command, ()):
+        said = f"{option} is not available yet"
     return f"{said[:1].lower()}{said[1:]}: see {command} --help"
 
 

@@ -105,7 +105,7 @@ def test_gradients_of_the_captured_backward(tmp_path, attn):
     capture_transformers("qwen3-tiny", tmp_path / "backward.capture", attn=attn, compile=True, backward=True, keep_weights=True)
     capture = read_capture(tmp_path / "backward.capture")
     program, probe = capture.program, capture.header.probe
-    assert capture.header.mode == f"torch.compile, Inductor's C++ code, attention {attn}, forward and backward"
+    assert capture.header.mode == f"torch.compile with gradients, Inductor's C++ code, forward and backward, attention {attn}"
     assert any("opaque" in note and "backward" in note for note in capture.header.notes) == (attn == "sdpa")
     assert {k.code for k in capture.header.kernels} == {"forward", "backward"}
     (tangent,) = [i for i, n in enumerate(program.nodes) if n.op == "leaf" and n.attrs.get("name") == "grad_output0"]

@@ -123,6 +123,12 @@ def test_usage_errors_are_status_2_on_stderr(arguments, pipeline, capsys):
     assert pipeline.asked == []
 
 
+@pytest.mark.parametrize("arguments", [["--baseline", "old.json"], ["--baseline=old.json"], ["--baseline"]])
+def test_an_announced_option_is_not_available_yet(arguments, capsys):
+    assert main(["compare", "a", "b", *arguments]) == 2
+    assert capsys.readouterr().err == "graphdiff: --baseline is not available yet: see graphdiff compare --help\n"
+
+
 def test_findings_are_status_1_whatever_the_format(pipeline, tmp_path, capsys):
     for format in ("terminal", "json", "markdown", "html"):
         assert main(["compare", "a", "b", "--format", format]) == 1

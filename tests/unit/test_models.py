@@ -171,3 +171,10 @@ def test_the_engine_stays_on_the_configs_side_of_longrope(positions, long, lengt
     (tmp_path / "config.json").write_text(json.dumps({
         "model_type": "phi3", "max_position_embeddings": positions, "rope_scaling": {**rope, "original_max_position_embeddings": 4096}}))
     assert _model_length(str(tmp_path)) == length
+
+
+def test_what_a_trainer_leaves_out_names_no_engine():
+    """Two trainers may be compared."""
+    from graphdiff.capture.transformers import NOT_CAPTURED
+
+    assert NOT_CAPTURED == ("lm_head and the loss: the base model is recorded, up to its last hidden state",)

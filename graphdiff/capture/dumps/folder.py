@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from graphdiff.capture.dumps.graph import DumpedGraph, Dumps
 from graphdiff.capture.dumps.logs import Event, Text, read_texts, read_trace
@@ -130,17 +131,22 @@ def _add_trace(text: str, where: str, dumps: Dumps) -> None:
         dumps.missing.append(f"what followed in {where}: the trace is cut at its end")
     latest: dict[tuple[str, tuple], Event] = {}
     last: dict[str, Event] = {}
+    frames: dict[tuple, str] = {}
     torch, sources = "", {}
+    files: dict[int, str] = {}
     for event in trace.events:
         label = event.label
         if label == "torch_version":
             torch = _field(event.payload, "pytorch_version")
+        if label == "str" and isinstance(said := event.meta[label], list) and len(said) == 2 and isinstance(said[1], int):
+            files[said[1]] = str(said[0])[:400]
         if label == "dynamo_start":
             sources = {}
+            frames[event.key] = frames[()] = _frame(event.meta[label], files)
         if label == "describe_source" and isinstance(event.meta[label], dict):
             sources[str(event.meta[label].get("source", ""))[:400]] = None
         if label == "inductor_output_code":
-            dumps.graphs.append(_from_event(event, where, torch, latest, last, tuple(sources)))
+            dumps.graphs.append(_from_event(event, where, torch, latest, last, tuple(sources), frames))
         if event.name == "graph_dump":
             last[label] = event
         if label in ("dynamo_output_graph", "inductor_post_grad_graph", "fx_graph_runnable", "vllm_piecewise_compile_start"):
@@ -149,22 +155,32 @@ def _add_trace(text: str, where: str, dumps: Dumps) -> None:
                 dumps.seen["dynamo"] = dumps.seen.get("dynamo", 0) + 1
 
 
-def _from_event(event: Event, where: str, torch: str, latest: dict, last: dict[str, Event], sources: tuple[str, ...]) -> DumpedGraph:
+def _from_event(event: Event, where: str, torch: str, latest: dict, last: dict[str, Event], sources: tuple[str, ...], frames: dict[tuple, str]) -> DumpedGraph:
     def near(label: str) -> str:
         """Of the same compilation; of a record that names none, the one before."""
         found = latest.get((label, event.key)) or (last.get(label) if event.key[2] is None else None)
         return found.payload if found is not None and found.whole else ""
 
-    frame = "" if event.key[2] is None else f"{event.key[2]}/{event.key[3]}"
+    compilation = "" if event.key[2] is None else f"{event.key[2]}/{event.key[3]}"
+    frame = frames.get(event.key) or (frames.get((), "") if event.key[2] is None else "")
     place = f"{where} line {event.line}"
-    damage = damage_of(event.payload) if event.whole else "the trace is cut inside this output code"
+    damage = damage_of(event.payload) if event.whole else "this output code was cut or changed after the trace was written"
     piece = _piece(near("vllm_piecewise_compile_start"))
     split = last.get(f"vllm_{piece.split(' ')[0]}") if piece else None  # the piece's own graph, whose names the code uses
     graph = (split.payload if split is not None and split.whole else "") if piece else near("dynamo_output_graph")
     runnable = near("fx_graph_runnable")
     config = tuple(c for c in dict.fromkeys(CONFIG.findall(runnable)) if c.split(" ")[0] in TELLING)
-    return DumpedGraph(event.payload, place, "TORCH_TRACE", frame, graph, near("inductor_post_grad_graph"), sources, config, torch,
-                       piece, damage)
+    return DumpedGraph(event.payload, place, "TORCH_TRACE", compilation, graph, near("inductor_post_grad_graph"), sources, config, torch,
+                       piece, frame, damage)
+
+
+def _frame(said: Any, files: dict[int, str]) -> str:
+    """FILE.py:FUNCTION of the frame that Dynamo compiles: the last of the stack that led to it."""
+    stack = said.get("stack") if isinstance(said, dict) else None
+    last = stack[-1] if isinstance(stack, list) and stack and isinstance(stack[-1], dict) else {}
+    number = last.get("filename")
+    file = files.get(number, "") if isinstance(number, int) else ""
+    return f"{file.rsplit('/', 1)[-1]}:{str(last.get('name', ''))[:100]}" if file and last.get("name") else ""
 
 
 def _piece(payload: str) -> str:
@@ -204,6 +220,7 @@ def _once_each(dumps: Dumps) -> None:
             known.also.append(graph.where)
             known.dynamo, known.post_grad = known.dynamo or graph.dynamo, known.post_grad or graph.post_grad
             known.config, known.torch, known.name = known.config or graph.config, known.torch or graph.torch, known.name or graph.name
+            known.frame = known.frame or graph.frame
             known.compile_id, known.sources = known.compile_id or graph.compile_id, known.sources or graph.sources
     dumps.graphs = list(kept.values())
     for one, two in zip(dumps.graphs, dumps.graphs[1:]):

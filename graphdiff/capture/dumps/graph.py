@@ -12,11 +12,12 @@ from graphdiff.errors import GraphdiffError
 AOT_ID = re.compile(r"^# AOT ID: \['([^'\n]{1,40})'\]", re.MULTILINE)
 KERNEL_PATH = re.compile(r"^(# kernel path: ).*?([^/\n]+/[^/\n]+)$", re.MULTILINE)
 DEVICE = re.compile(r"DeviceProperties\(type='(\w+)'[^)\n]*?\bcc='?(\w+)")
-FILE = re.compile(r"# File: (?P<file>[^\n]+?):(?P<line>\d+) in (?P<function>[^,\n]+)")
+FILE = re.compile(r"# File: (?P<file>[^\n]+?):(?P<line>\d+) in (?P<function>[^,\n]+)(?:, code: (?P<code>[^\n]*))?")
 HELPERS = ("/v1/sample/", "/v1/worker/", "/v1/spec_decode/", "/sampler")
 KINDS = {"backward": r"(?:\w+, )*tangents_1", "forward": r"(?:\w+, )*primals_1", "inference": "arg0_1"}
 """How AOTAutograd calls the arguments of each kind of graph."""
-MOST_LISTED, LONGEST_TITLE = 6, 90
+CALLED = re.compile(r"(\w+)\s*\(")
+MOST_LISTED, LONGEST_TITLE, MOST_PLACES = 6, 90, 10_000
 
 
 @dataclass
@@ -24,6 +25,7 @@ class DumpedGraph:
     """Output code of one graph and what stood near it. `damage` says why it cannot be read.
 
     dynamo, post_grad: the readable graphs that belong to it, or "". name: what the dump calls it (a piece's name).
+    frame: FILE.py:FUNCTION that was compiled, if the dump says it.
     """
 
     text: str
@@ -36,6 +38,7 @@ class DumpedGraph:
     config: tuple[str, ...] = ()
     torch: str = ""
     name: str = ""
+    frame: str = ""
     damage: str = ""
     also: list[str] = field(default_factory=list)
     backward: DumpedGraph | None = None
@@ -75,6 +78,20 @@ class DumpedGraph:
     def place(self) -> re.Match[str] | None:
         """Where its first op was written."""
         return FILE.search(self.dynamo) or FILE.search(self.post_grad)
+
+    @cached_property
+    def function(self) -> str:
+        """FILE.py:FUNCTION that was compiled, or "". Graphs name for each op the innermost function, so without the frame it
+        is the one of them that none of the others calls."""
+        if self.frame:
+            return self.frame
+        code: dict[tuple[str, str], list[str]] = {}
+        for found in list(FILE.finditer(self.dynamo if FILE.search(self.dynamo) else self.post_grad))[:MOST_PLACES]:
+            code.setdefault((found["file"], found["function"].strip()), []).append(found["code"] or "")
+        names = {name for _, name in code}
+        called = {(name, file, caller) for (file, caller), lines in code.items() for line in set(lines) for name in set(CALLED.findall(line)) & names}
+        left = [f for f in code if not any(name == f[1] and (file, caller) != f for name, file, caller in called)]
+        return f"{left[0][0].rsplit('/', 1)[-1]}:{left[0][1]}" if len(left) == 1 else ""
 
     @property
     def is_helper(self) -> bool:

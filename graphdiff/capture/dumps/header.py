@@ -15,8 +15,7 @@ def dumps_header(graph: DumpedGraph, recorded: Recorded, tokens: int, seed: int,
 
     integers: names of its integer inputs, whose numbers are made up. missing: what could not be read of the folder.
     """
-    place = graph.place
-    name = f"{place['file'].rsplit('/', 1)[-1]}:{place['function'].strip()}" if place else graph.name or "a graph without a name"
+    name = " ".join(part for part in (graph.function, graph.name) if part) or "a graph without a name"
     missing = ["weights and inputs", *recorded.not_captured, *missing]
     if not graph.torch:
         missing.append("the version of torch")
@@ -24,7 +23,7 @@ def dumps_header(graph: DumpedGraph, recorded: Recorded, tokens: int, seed: int,
         missing.append("where ops were written (log post_grad_graphs too, or use TORCH_TRACE)")
     symbolic = any("symbolic sizes" in n for n in recorded.notes)
     return CaptureInfo(
-        kind="dumps", model=ModelInfo(name=f"{name}{' ' + graph.name if graph.name and place else ''}", config={"integer_inputs": list(integers)} if integers else {}),
+        kind="dumps", model=ModelInfo(name=name, config={"integer_inputs": list(integers)} if integers else {}),
         versions={"torch": graph.torch} if graph.torch else {},
         mode=recorded.mode, target=recorded.target, shapes="dynamic" if symbolic else "", probe=ProbeTokens(tokens=list(range(tokens)) if symbolic else [], seed=seed),
         outputs=[o.name for o in recorded.program.outputs], not_captured=missing, notes=list(recorded.notes),

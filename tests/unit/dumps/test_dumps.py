@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from graphdiff.capture.dumps import pick, read_dumps, record_dump
+from graphdiff.capture.dumps.graph import DumpedGraph
 from graphdiff.capture.dumps.logs import read_texts, read_trace
 from graphdiff.capture.dumps.signature import signature_of
 from graphdiff.errors import GraphdiffError
@@ -221,6 +222,36 @@ def test_changed_code_is_read_or_refused_in_one_line(tmp_path, seed):
         dumps_capture(tmp_path)
     except GraphdiffError as error:
         assert "\n" not in str(error)
+
+
+def test_a_trace_whose_code_was_edited_says_cut_or_changed(tmp_path):
+    """Its length says nothing: only that it is not what was written."""
+    (tmp_path / TRACE).write_text((DUMPS / "inference" / TRACE).read_text().replace("tl.full", "tl.fill"))
+    assert "was cut or changed" in refusal(tmp_path)
+
+
+# ---- names
+ROT = "    # File: /a/f.py:18 in rot, code: a,b=x.chunk(2,-1); return torch.cat((-b,a),-1)\n    x = 1\n"
+ROPE = "    # File: /a/f.py:19 in rope, code: return q*cos+rot(q)*sin, k*cos+rot(k)*sin\n    y = 1\n"
+
+
+@pytest.mark.parametrize(("graph", "name"), [
+    (ROT + ROPE + ROT, "f.py:rope"), (ROPE, "f.py:rope"), (ROT + ROPE.replace("rot(", "("), ""), ("", ""),
+    (ROPE.replace("rot(q)", "rope(q)").replace("rot(k)", "1"), "f.py:rope"),
+])
+def test_a_log_is_named_after_the_function_that_calls_the_others_or_not_at_all(graph, name):
+    """Each op has its innermost function: the first may be a helper."""
+    assert DumpedGraph("", "log", "TORCH_LOGS", post_grad=graph).function == name
+    assert DumpedGraph("", "log", "TORCH_LOGS", dynamo=graph, post_grad="# File: /a/f.py:1 in other, code: x" if graph else "").function == name
+
+
+def test_a_trace_is_named_after_the_frame_that_was_compiled(tmp_path):
+    text = (DUMPS / "inference" / TRACE).read_text()
+    assert '"name": "norm", "filename": 1}]' in text
+    (tmp_path / TRACE).write_text(text.replace('"name": "norm", "filename": 1}]', '"name": "outer", "filename": 1}]'))
+    assert dumps_capture(tmp_path).header.model.name == "dump_functions.py:outer"
+    (tmp_path / TRACE).write_text(text.replace('"filename": 1}]', '"filename": 1000}]'))
+    assert dumps_capture(tmp_path).header.model.name == "dump_functions.py:norm"
 
 
 # ---- parts
