@@ -28,6 +28,38 @@ def _erf(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64))).astype(x.dtype)
 
 
+def _lgamma(x: np.ndarray) -> np.ndarray:
+    """Infinite at 0 and the negative whole numbers, at infinities and where it leaves float64 (C's lgamma)."""
+    def one(v: float) -> float:
+        try:
+            return math.lgamma(v)
+        except (ValueError, OverflowError):
+            return math.inf
+
+    return np.asarray(np.frompyfunc(one, 1, 1)(x.astype(np.float64))).astype(x.dtype)
+
+
+def _erfc(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.frompyfunc(math.erfc, 1, 1)(x.astype(np.float64))).astype(x.dtype)
+
+
+def _erfinv(x: np.ndarray) -> np.ndarray:
+    """The normal distribution's quantile (statistics), and one Newton step on erf, or on erfc where erf is flat."""
+    from statistics import NormalDist
+
+    def one(v: float) -> float:
+        if not -1 < v < 1:
+            return math.copysign(math.inf, v) if abs(v) == 1 else math.nan
+        if abs(v) < 1e-5:
+            return v * math.sqrt(math.pi) / 2 * (1 + math.pi * v * v / 12)
+        size = abs(v)
+        y = NormalDist().inv_cdf((1 + size) / 2) / math.sqrt(2)
+        off = math.erf(y) - size if size < 0.5 else (1 - size) - math.erfc(y)
+        return math.copysign(y - off * math.sqrt(math.pi) / 2 * math.exp(y * y), v)
+
+    return np.asarray(np.frompyfunc(one, 1, 1)(x.astype(np.float64))).astype(x.dtype)
+
+
 def _rsqrt(x: np.ndarray) -> np.ndarray:
     return (1.0 / np.sqrt(x.astype(np.float64))).astype(x.dtype)
 
@@ -52,12 +84,13 @@ UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p,
     "log10": np.log10, "sqrt": np.sqrt, "rsqrt": _rsqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "tanh": np.tanh, "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "asin": np.arcsin, "acos": np.arccos,
-    "atanh": np.arctanh, "asinh": np.arcsinh, "acosh": np.arccosh, "erf": _erf, "floor": np.floor, "ceil": np.ceil,
+    "atanh": np.arctanh, "asinh": np.arcsinh, "acosh": np.arccosh, "erf": _erf, "erfc": _erfc,
+    "erfinv": _erfinv, "lgamma": _lgamma, "floor": np.floor, "ceil": np.ceil,
     "nearest": np.rint, "trunc": np.trunc, "sign": _sign, "reciprocal": lambda x: (1 / x).astype(x.dtype),
 }
 BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "fmod": np.fmod,
-    "atan2": np.arctan2, "remainder": np.mod, "floor_divide": np.floor_divide,
+    "atan2": np.arctan2, "remainder": np.mod, "floor_divide": np.floor_divide, "nextafter": np.nextafter,
 }
 EXACT_UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {"neg": np.negative, "abs": np.abs}
 EXACT_BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {

@@ -16,7 +16,7 @@ F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore:.*(reduce|non-resizable|resize).*:UserWarning")
 
 
-UNARY = """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan tanh sinh cosh asin acos atan asinh acosh atanh erf floor ceil
+UNARY = """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan tanh sinh cosh asin acos atan asinh acosh atanh erf erfc erfinv lgamma floor ceil
 trunc neg abs sign sgn reciprocal round frac relu sigmoid square logit positive""".split()
 BINARY = """add sub mul div pow maximum minimum fmax fmin atan2 copysign fmod remainder hypot xlogy logaddexp floor_divide rsub
 true_divide""".split()
@@ -57,7 +57,7 @@ def named_ops():
 
 
 DOMAIN = {**dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt"), lambda x: x.abs() + 0.25), "acosh": lambda x: x.abs() + 1,
-          **dict.fromkeys(("asin", "acos", "atanh"), torch.tanh), "logit": lambda x: x.sigmoid() * 0.75 + 0.125}
+          **dict.fromkeys(("asin", "acos", "atanh", "erfinv"), torch.tanh), "logit": lambda x: x.sigmoid() * 0.75 + 0.125}
 
 
 @pytest.mark.parametrize(("name", "function"), list(named_ops()), ids=lambda v: v if isinstance(v, str) else "")

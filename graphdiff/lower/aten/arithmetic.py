@@ -36,7 +36,7 @@ def argument(func: Any, args: tuple, kwargs: dict, name: str, default: Any = Non
 
 
 for _name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh",
-              "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "floor", "ceil", "trunc", "neg",
+              "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "floor", "ceil", "trunc", "neg",
               "abs", "sign", "reciprocal"):
     RULES[_name] = lambda r, func, args, kwargs, out, op=_name: (
         r.builder.op("div", 1.0, r.of(args[0])) if op == "reciprocal" else r.builder.op(op, r.of(args[0])))

@@ -71,6 +71,36 @@ def float_op(ctx: Context, op: str, *ins: Value, **attrs: Any) -> Floats:
     return Floats(ctx.builder.round(ctx.builder.op(op, *elements, **attrs), dtype), dtype)
 
 
+def hypot(ctx: Context, a: Value, b: Value) -> Floats:
+    """As lower/aten has it: the root of a^2 + b^2, scaled by the larger one where a square leaves float32; infinite if one is."""
+    size = float_op(ctx, "sqrt", float_op(ctx, "add", float_op(ctx, "mul", a, a), float_op(ctx, "mul", b, b)))
+    x, y = np.abs(np.broadcast_arrays(*(ctx.builder.numbers(to_floats(ctx, v).elements) for v in (a, b))))
+    far, dynamic = np.maximum(x, y), depends(ctx, a) or depends(ctx, b)
+    plain = (far == 0) | ((far > 1e-18) & (far < 1e18)) | np.isnan(far)
+    if not plain.all():
+        one, two = float_op(ctx, "abs", a), float_op(ctx, "abs", b)
+        top = float_op(ctx, "maximum", one, two)
+        share = float_op(ctx, "div", float_op(ctx, "minimum", one, two), top)
+        scaled = float_op(ctx, "mul", top, float_op(ctx, "sqrt", float_op(ctx, "add", float_op(ctx, "mul", share, share), 1.0)))
+        size = where(ctx, Ints(plain, dynamic), size, scaled)
+    infinite = np.isinf(x) | np.isinf(y)
+    return where(ctx, Ints(infinite, dynamic), np.inf, size) if infinite.any() else size
+
+
+def ldexp(ctx: Context, x: Value, power: Value) -> Value:
+    """x times 2 ** power, by three factors that float32 holds: no such factor rounds."""
+    if not is_integral(power):
+        raise ctx.unsupported("ldexp by a float")
+    ints = as_ints(power)
+    left = ints.values.astype(np.int64)
+    for _ in range(3):
+        now = np.clip(left, -126, 127)
+        left = left - now
+        if now.any():
+            x = float_op(ctx, "mul", x, Ints(np.exp2(now.astype(np.float64)), ints.dynamic))
+    return x if isinstance(x, Floats) else to_floats(ctx, x)
+
+
 def result_dtype(ctx: Context, *ins: Value) -> str:
     """Triton's promotion: numbers and integers take the floats' format, mixed formats give float32."""
     formats = {x.dtype for x in ins if isinstance(x, Floats)}

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphdiff.lower.inductor import bitcasts, memory, reductions, template
 from graphdiff.lower.inductor.arithmetic import (
-    Value, binary, broadcast_value, convert, depends, float_op, is_integral, is_number, layout, to_floats, where)
+    Value, binary, broadcast_value, convert, depends, float_op, hypot, is_integral, is_number, layout, ldexp, to_floats, where)
 from graphdiff.lower.inductor.values import TL_FLOATS, Floats, Ints, Pointer, as_ints, broadcast, constant, promoted, wrap
 
 
@@ -30,10 +30,11 @@ class Dtype:
 
 UNARY = {name: name for name in (
     "exp", "exp2", "expm1", "log", "log2", "log1p", "log10", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sinh",
-    "cosh", "atan", "asin", "acos", "atanh", "asinh", "acosh", "erf", "floor", "ceil", "trunc")}
+    "cosh", "atan", "asin", "acos", "atanh", "asinh", "acosh", "erf", "erfc", "erfinv", "lgamma", "floor", "ceil",
+    "trunc")}
 UNARY |= {"sqrt_rn": "sqrt", "nearbyint": "nearest", "rint": "nearest", "fast_expf": "exp"}
 BINARY = {"pow": "pow", "fmod": "fmod", "atan2": "atan2", "copysign": "copysign", "div_rn": "div", "fdiv": "div",
-          "mul_rn": "mul", "add_rn": "add", "sub_rn": "sub"}
+          "mul_rn": "mul", "add_rn": "add", "sub_rn": "sub", "nextafter": "nextafter"}
 PREDICATES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "isnan": np.isnan, "isinf": np.isinf, "isfinited": np.isfinite, "signbit": np.signbit, "finitef": np.isfinite}
 
@@ -234,6 +235,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     **{name: partial(binary_math, op=op) for name, op in BINARY.items()},
     **{name: partial(predicate, test=test) for name, test in PREDICATES.items()},
     **dict.fromkeys(("abs", "fabs"), absolute), "sigmoid": sigmoid, "fma": fma,
+    "hypot": lambda run, a, b: hypot(run.ctx, a, b), "ldexp": lambda run, x, power: ldexp(run.ctx, x, power),
     "maximum": partial(extremum, op="maximum"), "minimum": partial(extremum, op="minimum"),
     "where": where_call, "full": full, "zeros": zeros, "zeros_like": zeros_like, "arange": arange,
     "broadcast_to": broadcast_to, "reshape": reshape, "view": reshape, "permute": permute, "trans": permute,

@@ -13,6 +13,7 @@ from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.reductions import stable_order
 from graphdiff.lower.inductor.values import TORCH_FLOATS, TORCH_INTS, IntStorage, Tensor, is_dynamic, wrap
 from graphdiff.lower.inductor_cpp import fused_attention
+from graphdiff.lower.inductor_cpp.ops import truncated
 from graphdiff.program.builder import Elements
 
 Handlers = dict[str, Callable[..., Any]]
@@ -65,7 +66,7 @@ def cumsum(ctx: Context, x: Tensor, dim: int, *, dtype: str | None = None) -> Te
             raise ctx.unsupported(f"cumsum of integers to {dtype}")
         return _integers(np.cumsum(x.storage.values[places], dim), dtype or "int64", bool(x.storage.dynamic[places].any()))
     if dtype in TORCH_INTS:  # cast, then summed (native/ReduceOps.cpp, cumsum)
-        whole = np.trunc(ctx.builder.numbers(x.read())).astype(np.int64)
+        whole = truncated(ctx.builder.numbers(x.read()), dtype)
         return _integers(np.cumsum(wrap(whole, dtype).astype(np.int64), dim), dtype, is_dynamic(ctx.builder, x.read()))
     made = ctx.builder.op("cumsum", x.read(), axis=dim % len(x.shape), shape=x.shape)
     return shared.finish(ctx, made, shared.fresh(x.shape, dtype or x.dtype))

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from graphdiff.lower.inductor.arithmetic import (
-    Value, binary, compare, depends, float_op, is_integral, is_number, to_floats, unary, where)
+    Value, binary, compare, depends, float_op, hypot, is_integral, is_number, ldexp, to_floats, unary, where)
 from graphdiff.lower.inductor.context import Context
 from graphdiff.lower.inductor.triton_calls import PREDICATES
 from graphdiff.lower.inductor.values import TORCH_FLOATS, TORCH_INTS, Floats, Ints, as_ints, wrap
 
 UNARY = ("exp", "exp2", "expm1", "log", "log2", "log1p", "log10", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sinh",
-         "cosh", "atan", "asin", "acos", "atanh", "asinh", "acosh", "erf", "reciprocal", "neg", "abs")
+         "cosh", "atan", "asin", "acos", "atanh", "asinh", "acosh", "erf", "erfc", "erfinv", "lgamma",
+         "reciprocal", "neg", "abs")
 ROUND_TO_INTEGER = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "nearest"}
-BINARY = {"add": "Add", "sub": "Sub", "mul": "Mult", "truediv": "Div", "floordiv": "FloorDivPython", "truncdiv": "FloorDiv",
+BINARY = {"add": "Add", "sub": "Sub", "mul": "Mult", "truediv": "Div", "div_rn": "Div", "floordiv": "FloorDivPython", "truncdiv": "FloorDiv",
           "bitwise_and": "BitAnd", "bitwise_or": "BitOr", "bitwise_xor": "BitXor", "bitwise_left_shift": "LShift",
           "bitwise_right_shift": "RShift", "and_": "BitAnd", "or_": "BitOr", "xor": "BitXor", "lshift": "LShift",
           "rshift": "RShift", "int_truediv": "Div"}
@@ -44,12 +45,24 @@ def as_integers(ctx: Context, x: Value, dtype: str) -> Ints:
     if dtype not in TORCH_INTS:
         raise ctx.unsupported(f"a conversion to {dtype}")
     if isinstance(x, Floats):
-        with np.errstate(invalid="ignore"):
-            numbers = ctx.builder.numbers(x.elements)
-            values = numbers != 0 if dtype == "bool" else np.trunc(numbers).astype(np.int64)
+        numbers = ctx.builder.numbers(x.elements)
+        if dtype == "int8" and not ((numbers > -129) & (numbers < 128)).all():
+            raise ctx.unsupported("a conversion to int8 of a number out of its range, which vectors hold at its ends and single numbers do not")
+        values = numbers != 0 if dtype == "bool" else truncated(numbers, dtype)
         return Ints(wrap(values, dtype), depends(ctx, x), dtype=dtype)
     ints = as_ints(x)
     return Ints(wrap(ints.values, dtype), ints.dynamic, dtype=dtype)
+
+
+def truncated(numbers: np.ndarray, dtype: str) -> np.ndarray:
+    """Floats towards zero as x86 does: to 32 bits (64 for wide formats), with the lowest number for NaN and what is out of
+    range (cvttps; ATen/cpu/vec/vec256/vec256_convert.h, vec512_convert.h; measured without vectors too), of which narrower
+    formats keep the low bits. Of int8 that is so of single numbers; a vector is held at its ends (convert_float_to_int8).
+    """
+    ends = np.iinfo("int64" if np.dtype(dtype).itemsize >= 8 or dtype == "uint32" else "int32")
+    whole = np.trunc(numbers.astype(np.float64))
+    inside = (whole >= ends.min) & (whole < -float(ends.min))
+    return np.where(inside, np.where(inside, whole, 0).astype(np.int64), ends.min)
 
 
 def _unary(ctx: Context, op: str, x: Value) -> Value:
@@ -147,11 +160,11 @@ TABLE: dict[str, Callable[..., Value]] = {
     **{name: (lambda ctx, a, b, op=op: compare(ctx, op, a, b)) for name, op in COMPARE.items()},
     **{name: (lambda ctx, a, b, f=f: _logical(ctx, f, a, b)) for name, f in LOGICAL.items()},
     **{name: (lambda ctx, x, f=f: _predicate(ctx, f, x)) for name, f in PREDICATES.items()},
-    **{name: (lambda ctx, a, b, op=name: float_op(ctx, op, a, b)) for name in ("fmod", "atan2", "copysign")},
+    **{name: (lambda ctx, a, b, op=name: float_op(ctx, op, a, b)) for name in ("fmod", "atan2", "copysign", "nextafter")},
     **{name: (lambda ctx, a, b, op=name: _extremum(ctx, op, a, b)) for name in ("maximum", "minimum")},
     "logical_not": _not, "bitwise_not": lambda ctx, x: unary(ctx, "Invert", as_ints(x)), "sigmoid": _sigmoid, "relu": _relu,
     "square": _square, "mod": _mod, "remainder": _remainder, "sign": _sign, "pow": _pow, "where": where, "fma": _fma,
-    "identity": lambda ctx, x: x,
+    "hypot": hypot, "ldexp": ldexp, "identity": lambda ctx, x: x,
 }
 
 
