@@ -35,7 +35,7 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
 
     from graphdiff.capture.inductor.native import compile_by_inductor, watched_graph
     from graphdiff.capture.inductor.options import in_force
-    from graphdiff.capture.inductor.torch_2_13_trace import no_one_graph
+    from graphdiff.capture.inductor.torch_2_13_trace import no_one_graph, quiet_caches
 
     causal = load_model(model, attn=attn, autocast=autocast)
     if prepare is not None:
@@ -58,10 +58,12 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     ids, places = torch.tensor([tokens]), torch.tensor([positions])
     torch._dynamo.reset()
     try:
-        with torch.enable_grad(), autocast_context(autocast):
+        with torch.enable_grad(), autocast_context(autocast), quiet_caches():
             compiled = torch.compile(base, backend=backend, fullgraph=True, dynamic=False)
             hidden = compiled(input_ids=ids, position_ids=places, use_cache=False).last_hidden_state
-    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
+    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, torch._dynamo.exc.BackendCompilerFailed) as error:
+        if isinstance(error, torch._dynamo.exc.BackendCompilerFailed) and "data-dependent" not in str(error):
+            raise
         raise no_one_graph(error, "model", model.name) from error
     finally:
         torch._dynamo.reset()

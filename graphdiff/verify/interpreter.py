@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,6 @@ def repair() -> None:
     from triton.runtime import interpreter
 
     from graphdiff.program.dtypes import decode, encode, encode_bfloat16
-    from graphdiff.program.ops import UNARY
 
     handle, builder = interpreter.TensorHandle, interpreter.InterpreterBuilder
     low = {tl.float8e4nv: "float8_e4m3fn", tl.float8e5: "float8_e5m2"}
@@ -131,15 +131,12 @@ def repair() -> None:
         a, b = (handle(widen(x.data), tl.float32) if x.dtype.scalar == tl.bfloat16 else x for x in (a, b))
         return old_dot(self, a, b, d, input_precision, max_num_imprecise_acc)
 
-    names = {"nearest": "nearbyint", "abs": "fabs"}
-    library = {f"__nv_{names.get(n, n)}f": f for n, f in UNARY.items()}
-    library |= {"__nv_rintf": np.rint, "__nv_fabsf": np.abs, "__nv_powf": np.power, "__nv_fmodf": np.fmod,
-                "__nv_fdiv_rn": np.divide, "__nv_isnanf": lambda x: np.isnan(x).astype(np.int32),
-                "__nv_isinff": lambda x: np.isinf(x).astype(np.int32)}
+    library = library_functions()
 
     def extern(self, lib_name, lib_path, symbol, args, ret_type, is_pure):
         ins = np.broadcast_arrays(*[x.data for x in args])
-        return handle(np.asarray(library[symbol](*ins)), getattr(ret_type, "scalar", ret_type))
+        with np.errstate(all="ignore"):
+            return handle(np.asarray(library[symbol](*ins)), getattr(ret_type, "scalar", ret_type))
 
     for name, function in {"cast_impl": cast_impl, "create_fp_to_fp": create_fp_to_fp, "binary_op": binary_op,
                            "unary_op": unary_op, "create_dot": create_dot, "create_extern_elementwise": extern}.items():
@@ -148,6 +145,32 @@ def repair() -> None:
     for name in dir(cuda):
         if not name.startswith("_") and hasattr(generic, name):
             setattr(generic, name, functools.partial(getattr(cuda, name), _semantic=interpreter.interpreter_semantic))
+
+
+def library_functions() -> dict[str, Callable[..., np.ndarray]]:
+    """CUDA's libdevice on float32 by symbol (triton/language/extra/cuda/libdevice.py): every function that a lowering knows."""
+    from graphdiff.program.ops import BINARY, EXACT_BINARY, UNARY
+
+    names = {"nearest": "nearbyint"}
+    library = {f"__nv_{names.get(n, n)}f": f for n, f in UNARY.items()}
+    library |= {f"__nv_{n}f": BINARY[n] for n in ("pow", "fmod", "atan2", "nextafter")}
+    library |= {f"__nv_f{n}_rn": BINARY[n] for n in ("add", "sub", "mul", "div")}
+    tests = {"isnan": np.isnan, "isinf": np.isinf, "finite": np.isfinite, "signbit": np.signbit}
+    library |= {f"__nv_{n}f": lambda x, f=f: f(x).astype(np.int32) for n, f in tests.items()}
+    return library | {
+        "__nv_rintf": np.rint, "__nv_fabsf": np.abs, "__nv_fsqrt_rn": UNARY["sqrt"], "__nv_fast_expf": UNARY["exp"], "__nv_powif": np.power,
+        "__nv_copysignf": EXACT_BINARY["copysign"], "__nv_hypotf": _hypot, "__nv_ldexpf": np.ldexp, "__nv_fmaf": lambda x, y, z: x * y + z,
+        "__nv_isfinited": lambda x: np.isfinite(x).astype(np.int32)}
+
+
+def _hypot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """As lowerings write it: the root of the squares' sum, scaled by the larger one where a square leaves float32."""
+    x, y = np.abs(x), np.abs(y)
+    top = np.maximum(x, y)
+    share = np.minimum(x, y) / top
+    plain = (top == 0) | ((top > 1e-18) & (top < 1e18)) | np.isnan(top)
+    size = np.where(plain, np.sqrt(x * x + y * y), top * np.sqrt(share * share + np.float32(1)))
+    return np.where(np.isinf(x) | np.isinf(y), np.float32(np.inf), size).astype(x.dtype)
 
 
 def call(package: Any, asked: Call) -> Answer:

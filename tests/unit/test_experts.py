@@ -21,6 +21,7 @@ from graphdiff.errors import GraphdiffError  # noqa: E402
 from graphdiff.pipeline import capture_transformers, compare_captures  # noqa: E402
 from graphdiff.store import read_capture  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("error:Dynamo detected a call:UserWarning")
 SMALL = {"vocab_size": 128, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False,
          "num_experts_per_tok": 2}
@@ -177,6 +178,17 @@ def test_eager_experts_are_not_one_graph(configs, tmp_path, target):
     with pytest.raises(GraphdiffError, match="cannot trace this (model|function) as one graph") as error:
         capture_transformers(configs["mixtral", "eager"], tmp_path / "x.cap", attn="eager", compile=True, target=target)
     assert "for expert_idx in expert_hit" in error.value.fix and "grouped_mm" in error.value.fix and "\n" not in str(error.value)
+
+
+def test_compiled_experts_of_float32_weights(configs, tmp_path):
+    """Eagerly they are one grouped matmul in float32, which autocast leaves alone."""
+    with pytest.raises(GraphdiffError, match="cannot trace this model as one graph") as error:
+        capture_transformers(configs["mixtral", "default"], tmp_path / "x.cap", attn="eager", compile=True, autocast="bfloat16", layers=1)
+    assert "leave out --autocast" in error.value.fix and "\n" not in str(error.value)
+    capture_transformers(configs["mixtral", "default"], tmp_path / "x.cap", attn="eager", autocast="bfloat16", layers=1)
+    program = read_capture(tmp_path / "x.cap").program
+    groups = {i for i, n in enumerate(program.nodes) if n.op == "mm" and program.site(i).kernel == "aten._grouped_mm"}
+    assert groups and not any(n.op == "round" for n in program.nodes for o in n.operands if groups & set(o.nodes))
 
 
 def test_attention_that_a_model_has_not(configs, tmp_path):

@@ -1,6 +1,8 @@
 """torch 2.13: a callable as Dynamo traces it, and Inductor run on a graph. Used by `torch_2_13` and `torch_2_13_native`."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +44,7 @@ def trace(fn: Callable[..., Any], inputs: Sequence[Any], training: bool) -> Trac
     torch._dynamo.reset()
     by_numbers = torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
     try:
-        with torch.set_grad_enabled(training), by_numbers:
+        with torch.set_grad_enabled(training), by_numbers, quiet_caches():
             returned = torch.compile(fn, backend=keep, fullgraph=True, dynamic=False)(*inputs)
     except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
         raise no_one_graph(error, "function", name_of(fn)) from error
@@ -68,11 +70,21 @@ def trace(fn: Callable[..., Any], inputs: Sequence[Any], training: bool) -> Trac
     return Traced(graph, graph_inputs, values, outputs)
 
 
+@contextlib.contextmanager
+def quiet_caches() -> Iterator[None]:
+    """Dynamo traces through functions that remember their answers and warns of each: what transformers asks there about versions is no news."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Dynamo detected a call to a `functools.lru_cache`")
+        yield
+
+
 def no_one_graph(error: Exception, what: str, where: str) -> GraphdiffError:
     """The error of what Dynamo cannot trace whole: a graph break, or (UserError) Python that asks for a tensor's number."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     fix = f"avoid the graph break: {lines[0]}"
-    if isinstance(error, torch._dynamo.exc.UserError) and "data-dependent" in lines[0]:
+    if "grouped_mm_fallback" in str(error):  # integrations/moe.py, _can_use_grouped_mm: what Inductor compiles takes BF16 weights alone
+        fix = "transformers runs experts of float32 weights (--autocast) in a loop over their tokens; leave out --autocast, or --compile"
+    elif not isinstance(error, torch._dynamo.exc.Unsupported) and any("data-dependent" in line for line in lines[:2]):
         cause = next((line.removeprefix("Caused by: ").rpartition(" (_dynamo/")[0] or line for line in lines if line.startswith("Caused by: ")), lines[0])
         fix = f"a loop, a branch or a size depends on the numbers of a tensor: {' '.join(cause.split())}"
         if "expert" in cause:
