@@ -13,6 +13,7 @@ import numpy as np
 
 from graphdiff.program.ops import COMMUTATIVE
 from graphdiff.program.types import Operand
+from graphdiff.rules.calls import Calls
 
 FAR = 200
 """Values looked at downstream of one moved value."""
@@ -26,6 +27,7 @@ class ValueGraph:
 
     def __init__(self, side: Any) -> None:
         self.side, self.program = side, side.program
+        self.calls = Calls(side)
         self._canonical: dict[int, int] = {}
         self._known: dict[tuple, int] = {}
         self._reads: dict[int, list[tuple[Operand, tuple[int, ...]]]] = {}

@@ -69,7 +69,7 @@ class _Namer:
     def run(self) -> list[Naming]:
         found: list[Naming | None] = [None] * len(self.moved)
         for rule in self.rules:
-            hits = {i: hit for i, n in enumerate(found) if n is None and (hit := self._hit(rule, self.moved[i]))}
+            hits = {i: hit for i, n in enumerate(found) if n is None and not self._is_inside(rule, i) and (hit := self._hit(rule, self.moved[i]))}
             for instance in self._instances(rule, hits):
                 root = min(r for i in instance for r in hits[i].roots)
                 for i in instance:
@@ -78,6 +78,12 @@ class _Namer:
             if rule.data.takes_over:
                 self._take_over(rule, found)
         return [n or self._generic(self.moved[i].bases) for i, n in enumerate(found)]
+
+    def _is_inside(self, rule: Rule, i: int) -> bool:
+        """True if a rule about any sum or product would speak of an op inside a call (the sum in a logsumexp)."""
+        calls = self.graph.calls
+        return rule.data.kind == "generic" and any(
+            calls.is_composite(n) for b in self.moved[i].bases for n in calls.of(b) if self.graph.program.nodes[n].op != "round")
 
     def _take_over(self, rule: Rule, found: list[Naming | None]) -> None:
         groups: dict[tuple, list[int]] = defaultdict(list)
@@ -171,14 +177,14 @@ class _Namer:
         return ("identity", *parts)
 
     def _naming(self, rule: Rule, hit: _Hit, root: int) -> Naming:
-        return Naming(rule.id, rule.data.kind, rule.data.title, self._words(hit), root, hit.role.order)
+        return Naming(rule.id, rule.data.kind, rule.data.title, self._words(hit, rule.data.kind == "generic"), root, hit.role.order)
 
-    def _words(self, hit: _Hit) -> str:
+    def _words(self, hit: _Hit, exactly: bool) -> str:
         text = ""
         for literal, name, _, _ in string.Formatter().parse(hit.role.value.name):
             text += literal
             if name:
-                text += short_name(self.graph, name, hit.bindings[name])
+                text += short_name(self.graph, name, hit.bindings[name], exactly)
         return text
 
     def _generic(self, bases: tuple[int, ...]) -> Naming:

@@ -20,8 +20,11 @@ ADDING = frozenset({"index_add_", "index_add", "scatter_add_", "scatter_add"})
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mm": "@"}
 
 
-def short_name(graph: ValueGraph, label: str, found: Found) -> str:
-    """A word for what a variable is bound to; `label` is the rule's own word, used where nothing better is known."""
+def short_name(graph: ValueGraph, label: str, found: Found, exactly: bool = False) -> str:
+    """A word for what a variable is bound to; `label` is the rule's own word, used where nothing better is known.
+    exactly: with the sign, scale or maximum it is read through, which rules look through."""
+    if exactly and (changes := exact_ops(graph, found)):
+        return _from_source(graph, found) or _changed(graph, short_name(graph, label, found), changes)
     b = found.bases[0]
     node, site = graph.program.nodes[b], graph.program.site(b)
     if node.op == "const":
@@ -33,7 +36,43 @@ def short_name(graph: ValueGraph, label: str, found: Found) -> str:
         return "k" if _starts_late(graph, found) else "q"
     if node.kind == "leaf" and node.size == 1 and not own and b in graph.program.data:
         return number(float(decode(graph.program.data[b], node.dtype).reshape(-1)[0]))
-    return own or _from_source(graph, found) or (label if len(label) > 1 else site.name or node.op)
+    return own or _from_source(graph, found) or (label if len(label) > 1 else _bare(graph, b))
+
+
+def _bare(graph: ValueGraph, b: int) -> str:
+    """A name inside a kernel; of eager code the text that forms the value, or its op."""
+    name, op = graph.program.site(b).name, graph.program.nodes[b].op
+    if not name.startswith("aten."):
+        return name or op
+    text = source_text(graph, b)
+    return text if text and len(text) <= LONGEST // 2 and not graph.calls.is_step(b) else f"{op}(...)"
+
+
+def exact_ops(graph: ValueGraph, found: Found) -> list[int]:
+    """Exact ops (no rounds) between what an operand reads and its base, last first; none where there are several ways."""
+    passed: list[int] = []
+    base, operand = found.bases[0], found.operand
+    while operand is not None and len(operand.nodes) == 1 and (n := operand.nodes[0]) != base:
+        node = graph.program.nodes[n]
+        if node.op != "round":
+            passed.append(n)
+        operand = next((o for o in node.operands if base in graph.operand_bases(o)), None)
+    return passed if operand is not None and operand.nodes == (base,) else []
+
+
+def _changed(graph: ValueGraph, name: str, changes: list[int]) -> str:
+    """`-x`, `0.5 * x`, `amax(x)`."""
+    for n in reversed(changes):
+        node = graph.program.nodes[n]
+        scale = next((graph.program.nodes[b].attrs["value"] for o in node.operands for b in graph.operand_bases(o)
+                      if graph.program.nodes[b].op == "const"), None)
+        if node.op == "neg":
+            name = f"-{name}"
+        elif node.op != "mul" or scale is None:
+            name = f"{node.op}({name})"
+        elif scale != 1:
+            name = f"{number(scale)} * {name}"
+    return name
 
 
 def number(value: float) -> str:
@@ -86,30 +125,60 @@ def _from_source(graph: ValueGraph, found: Found) -> str:
     if found.reader < 0 or found.operand is None:
         return source_text(graph, found.bases[0])
     reader = graph.program.nodes[found.reader]
+    if set(found.bases) & set(graph.calls.of(found.reader)):
+        return ""  # a step of the reader's own call: no part of its text
     slot = next((i for i, o in enumerate(reader.operands) if o is found.operand), 0)
-    return operand_text(graph.program.site(found.reader).text, slot)
+    return operand_text(graph.program.site(found.reader).text, slot, "" if graph.calls.is_composite(found.reader) else reader.op)
 
 
 @lru_cache(maxsize=4096)
-def operand_text(text: str, slot: int) -> str:
-    """The left or right side of `a + b`, the argument of a call, without casts and views; empty if it is long."""
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    tree = _peel(tree)
-    if isinstance(tree, ast.BinOp):
-        tree = tree.right if slot else tree.left
-    elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Attribute) and tree.func.attr in ADDING and len(tree.args) > 1:
-        tree = tree.args[-1] if slot else tree.func.value
-    elif isinstance(tree, ast.Call) and tree.args:
-        tree = tree.args[0]
-    elif isinstance(tree, ast.UnaryOp):
-        tree = tree.operand
+def operand_text(text: str, slot: int, op: str) -> str:
+    """The left or right side of `a + b`, an argument of a call, without casts and views; empty if it is long, or not known.
+    op: what the text is, if it is one op; of another call only the sole operand is known."""
+    tree = _parsed(text.strip())
+    operands = _operands(_peel(tree), op) if tree is not None else []
+    values = [o for o in operands if any(isinstance(part, ast.Name) for part in ast.walk(o))]  # no numbers, no shapes
+    if len(values) == 1:
+        tree = values[0]
+    elif op and slot < len(operands):
+        tree = operands[slot]
     else:
         return ""
     found = ast.unparse(_peel(tree))
     return found if len(found) <= LONGEST // 2 else ""
+
+
+def _parsed(text: str) -> ast.expr | None:
+    """An expression, or `a += b` as `a + b`."""
+    try:
+        tree = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if len(tree) == 1 and isinstance(tree[0], ast.AugAssign):
+        return ast.BinOp(tree[0].target, tree[0].op, tree[0].value)
+    return tree[0].value if len(tree) == 1 and isinstance(tree[0], ast.Expr) else None
+
+
+def _operands(tree: ast.expr, op: str) -> list[ast.expr]:
+    """What an expression is made of, in order."""
+    if isinstance(tree, ast.BinOp):
+        return [tree.left, tree.right]
+    if isinstance(tree, ast.UnaryOp):
+        return [tree.operand]
+    if not isinstance(tree, ast.Call) or any(isinstance(a, ast.Starred) for a in tree.args):
+        return []
+    if isinstance(tree.func, ast.Attribute) and tree.func.attr in ADDING and len(tree.args) > 1:
+        return [tree.func.value, tree.args[-1]]
+    return [tree.func.value, *tree.args] if isinstance(tree.func, ast.Attribute) and _is_method(tree.func, op) else list(tree.args)
+
+
+def _is_method(function: ast.Attribute, op: str) -> bool:
+    """`x.mul(y)` and not `torch.mul(x, y)` or `self.norm(x)`."""
+    root = function.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    name = root.id if isinstance(root, ast.Name) else ""
+    return name not in ("torch", "F", "nn", "functional") and (name != "self" or function.attr.rstrip("_") == op)
 
 
 def _peel(tree: ast.expr) -> ast.expr:
@@ -140,11 +209,11 @@ def generic_name(graph: ValueGraph, bases: tuple[int, ...]) -> str:
     if node.op == "attention":
         return "attention output"
     if text := source_text(graph, b):
-        return text
+        return f"{node.op} in {text}" if graph.calls.is_step(b) else text
     words = []
     for o in node.operands:
         read = graph.operand_bases(o)
-        words.append(short_name(graph, "", Found(read, o, b)) if read else "0")
+        words.append(short_name(graph, "", Found(read, o, b), exactly=True) if read else "0")
     if node.op in INFIX and len(words) == 2:
         return f"{words[0]} {INFIX[node.op]} {words[1]}"
     return f"{node.op}({', '.join(words)})"

@@ -153,6 +153,16 @@ def test_what_no_rule_names_is_still_named():
     assert (n.rule, n.kind, n.value, n.root) == (None, "generic", "tanh(x)", None)
 
 
+def test_a_name_made_of_operands_says_what_they_are_read_through():
+    b = Builder()
+    x, y = leaf(b, "x"), leaf(b, "y")
+    products = [b.op("mul", x, b.op("neg", y)), b.op("mul", x, b.op("amax", y, axes=[1]).reshape(4, 1)), b.op("mul", x, b.round(y, "bfloat16"))]
+    for product in products:
+        b.op("tanh", product)
+    side = SmallSide(b)
+    assert [n.value for n in name_values(side, [side.moved(p.node) for p in products], rules=())] == ["x * -y", "x * amax(y)", "x * y"]
+
+
 def test_without_rules_everything_is_generic():
     b = Builder()
     one, two, _ = rotated(b, leaf(b, "q"), leaf(b, "cos"), leaf(b, "sin"))
