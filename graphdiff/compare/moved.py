@@ -4,7 +4,8 @@ What is compared is a read: (value, consumer). A cast that commutes with what fo
 sum that is stored rounded but read unrounded by a norm is seen. A read of a rounded value is moved if
   - a matched consumer on the other side reads the same elements unrounded (and this side never does), or
   - the other side never forms the value, or forms it and never rounds it.
-If the other side rounds the value but in no matched place, nothing is claimed: it is listed as unmatched.
+If the other side rounds the value but in no matched place, nothing is claimed: it is listed as unmatched. Nor is anything
+where it rounds in the same place but forms other numbers there (another `eps`; alike.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from graphdiff.compare.alike import Alike
 from graphdiff.compare.overlap import Overlap, members
 from graphdiff.compare.parts import carriers, elements_read, parts
 from graphdiff.compare.side import Side, base_format
@@ -50,12 +52,14 @@ class MovedRead:
 
 @dataclass
 class Verdicts:
-    """moved, reads whose rounding is the same but in another mode, and events no claim is made about."""
+    """moved, reads whose rounding is the same but in another mode, and events no claim is made about. alike: rounded on both
+    sides in the same place, but other numbers."""
 
     moved: list[MovedRead] = field(default_factory=list)
     mode: list[MovedRead] = field(default_factory=list)
     unplaced: list[MovedRead] = field(default_factory=list)
     opaque: list[MovedRead] = field(default_factory=list)
+    alike: list[MovedRead] = field(default_factory=list)
 
 
 class Pairing:
@@ -77,12 +81,17 @@ class Pairing:
             if own.value(c) >= 0:
                 self._own_consumers.setdefault(own.value(c), []).append(c)
         self._matched: dict[int, list[int]] = {}
+        self.alike = Alike(self)
         self.behind: dict[int, list[int]] = {}
         """Own consumer -> the other side's consumers that stand for it where one side hides what the other spells out: an
         attention kernel and the matmul that reads its query."""
 
     def partners(self, sketch: int) -> list[int]:
         return self._across.partners_back(sketch) if self._flipped else self._across.partners(sketch)
+
+    def partners_here(self, other: int) -> list[int]:
+        """Our sketches that are the same value as one of the other side's."""
+        return self._across.partners(other) if self._flipped else self._across.partners_back(other)
 
     def cover(self, own: int, other: int) -> float:
         """Share of our sketch that theirs holds."""
@@ -171,7 +180,10 @@ def _pieces(own: Side, row: int, event: str, bases: tuple[int, ...]) -> list[Mov
 def _judge_unread(p: Pairing, read: MovedRead, result: Verdicts) -> None:
     """A value that no matched consumer of the other side reads: moved if that side never forms it, or never rounds it."""
     read.other_nodes = p.nodes(read.sketch)
-    if not read.other_nodes:
+    if not read.other_nodes and (there := p.alike.rows(read.row)) and all(covers(p.other, r, read.event) for r in there):
+        read.why = "rounded there too, with other numbers"
+        result.alike.append(read)
+    elif not read.other_nodes:
         read.why = "never formed"
         result.moved.append(read)
     elif not any(_node_rounds(p.other, n, read.event) for n in read.other_nodes):

@@ -212,11 +212,12 @@ def _mode_notes(diff: Diff) -> list[str]:
 def _unplaced_notes(diff: Diff) -> list[str]:
     notes = []
     for name, direction in (("training", diff.training), ("inference", diff.inference)):
-        nodes = {fold_path(direction.side.program.site(value_node(direction.side, m)).module) or direction.side.program.site(value_node(direction.side, m)).text
-                 for m in direction.verdicts.unplaced}
-        if nodes:
-            notes.append(f"{len(direction.verdicts.unplaced)} rounded reads of {name} have no counterpart read on the other side "
-                         f"although it rounds the value too: not judged ({', '.join(sorted(n for n in nodes if n)[:4])})")
+        for reads, why in ((direction.verdicts.unplaced, "have no counterpart read on the other side although it rounds the value too: not judged"),
+                           (direction.verdicts.alike, "hold other numbers on the other side, which rounds them in the same place: not moved")):
+            sites = [direction.side.program.site(value_node(direction.side, m)) for m in reads]
+            names = {fold_path(site.module) or site.text for site in sites} - {""}
+            if reads:
+                notes.append(f"{len(reads)} rounded read{'s' if len(reads) != 1 else ''} of {name} {why} ({', '.join(sorted(names)[:4])})")
     return notes
 
 
