@@ -15,6 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
+
 from graphdiff.errors import GraphdiffError
 from graphdiff.hardware.compile import ASSEMBLERS, Job, Made, compiled, stop_running
 from graphdiff.hardware.grammar import Refused
@@ -22,6 +24,7 @@ from graphdiff.hardware.kernel import Kernel, Place, groups, job, places, read_k
 from graphdiff.hardware.machine import ptx_rounds, resources, sass_fused, sass_rounds
 from graphdiff.lower.inductor.output_code import OutputCode
 from graphdiff.program import Program
+from graphdiff.program.dtypes import FORMATS, contains, round_to
 from graphdiff.report.model import MachineKernel, MachineRounding
 from graphdiff.store import Capture
 
@@ -113,13 +116,14 @@ def stated(program: Program, kernel: str, piece: str) -> Stated:
 
 
 def _holds(program: Program, n: int, dtype: str, depth: int = 0) -> bool:
-    """True if a node's numbers are in a format by how it is made: loads of it, and what chooses or signs such (max, neg)."""
+    """True if a node's numbers are in a format by how it is made: loads of it, and what chooses or signs such (max, neg). A
+    constant is rounded by the compiler; one that others are held against (max(x, 0.3)) must have the format."""
     node = program.nodes[n]
     if node.op in ("leaf", "round"):
-        return node.dtype == dtype
+        return node.dtype == dtype or node.dtype in FORMATS and contains(dtype, node.dtype)
     if (node.op == "embedding" or node.kind == "exact") and depth < 20:
         return all(_holds(program, m, dtype, depth + 1) for o in node.operands for m in o.nodes)
-    return node.op == "const" and not node.dynamic
+    return node.op == "const" and not node.dynamic and (depth == 0 or float(round_to(np.float32(node.attrs["value"]), dtype)) == node.attrs["value"])
 
 
 # ---- one kernel

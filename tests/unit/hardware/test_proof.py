@@ -210,8 +210,10 @@ def test_what_a_program_chooses_or_signs_is_held():
     x = builder.leaf("x", np.zeros(4, np.uint16), "bfloat16")
     low = builder.round(builder.op("exp", x), "bfloat16")
     wide = builder.op("exp", builder.op("neg", x))
-    made = [builder.op("maximum", builder.op("neg", x), low), builder.op("amax", x, axes=(0,)), builder.op("maximum", x, wide), builder.op("mul", x, low)]
+    exact = [builder.op("maximum", builder.op("neg", x), low), builder.op("amax", x, axes=(0,)), builder.op("minimum", x, 0.5),
+             builder.leaf("eight bits", np.zeros(4, np.uint8), "float8_e4m3fn")]
+    made = [*exact, builder.op("maximum", x, wide), builder.op("mul", x, low), builder.op("maximum", x, 0.3), builder.leaf("h", np.zeros(4, np.uint16), "float16")]
     for line, value in enumerate(made, 1):
         builder.site = Site(kernel="kernel", code="piece", code_line=line)
         builder.round(value, "bfloat16")
-    assert stated(builder.program, "kernel", "piece") == Stated(frozenset({1, 2, 3, 4}), frozenset({1, 2}))
+    assert stated(builder.program, "kernel", "piece") == Stated(frozenset(range(1, 9)), frozenset({1, 2, 3, 4}))
