@@ -36,13 +36,13 @@ def test_native_bits(seed):
     assert not native_bits(random_function(seed))
 
 
-@pytest.mark.parametrize("seed", [3, 5, 8, 12])
+@pytest.mark.parametrize("seed", [4, 5, 8, 12])
 def test_cuda_kernels_do_in_the_interpreter_what_their_programs_say(seed):
     pytest.importorskip("triton")
     assert not cuda_kernels(random_function(seed))
 
 
-@pytest.mark.parametrize("seed", [3, 5, 8, 12])
+@pytest.mark.parametrize("seed", [4, 5, 8, 12])
 def test_eager_and_compiled_are_one_computation(seed):
     pytest.importorskip("triton")
     assert not eager_against_compiled(random_function(seed))
