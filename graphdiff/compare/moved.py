@@ -24,8 +24,6 @@ NEARLY = 0.1
 """Operands whose covers differ by less are both the value (x * x)."""
 LEAST_SHARE = 0.02
 """A smaller share of a sample's elements is sampling noise (colliding hashes), not a partial rounding."""
-ALL_OF_IT = 0.98
-"""From this share of its sample on a whole row is moved."""
 
 
 @dataclass
@@ -150,31 +148,53 @@ def schedule_diff(pairing: Pairing, is_opaque: Callable[[int], bool]) -> Verdict
 
 
 def _judge(p: Pairing, row: int, event: str, is_opaque: Callable[[int], bool], result: Verdicts) -> None:
-    bases, sketch = carriers(p.own, row, event), p.own.sketch[row]
-    found = other_reads(p, row)
+    """The row as one read, or, where several values in it have the event, as one of each."""
+    own = p.own
+    bases, hashes = carriers(own, row, event), own.hashes(own.sketch[row])
+    pieces = parts(own, row, bases, hashes) if len(bases) > 1 else []
+    if not any(piece.hashes.size for piece in pieces):
+        _judge_read(p, MovedRead(row, event, "", bases, own.sketch[row]), hashes, other_reads(p, row), is_opaque, result)
+        return
+    for piece in pieces:
+        read = MovedRead(row, event, "", (piece.base,), own.value(piece.base), part=piece.share)
+        if piece.hashes.size:
+            _judge_read(p, read, piece.hashes, _reads_of_piece(p, row, piece.hashes), is_opaque, result)
+        elif read.sketch >= 0:
+            _judge_tiny(p, read, result)
+
+
+def _judge_read(p: Pairing, read: MovedRead, mine: np.ndarray, found: list[int], is_opaque: Callable[[int], bool],
+                result: Verdicts) -> None:
+    """mine: the sampled elements of the row that are the read's. found: the other side's reads of them."""
+    row, event = read.row, read.event
     if found:
         unrounded = [r for r in found if not covers(p.other, r, event) and not _rounded_beside(p.other, r, event)]
         rounded = [r for r in found if r not in unrounded]
-        moved = _read_unrounded(p, row, event, bases, unrounded, rounded) if unrounded else []
-        result.moved += moved
-        if not moved and any(event not in p.other.events(r) and base_format(event) in map(base_format, p.other.events(r)) for r in found):
-            result.mode.append(MovedRead(row, event, "rounded in another mode", bases, sketch, other_rows=found))
+        share = _share(p, read, mine, unrounded, rounded) if unrounded else 0.0
+        if share > LEAST_SHARE:
+            read.why, read.share, read.other_rows = "read unrounded by the matched consumer", share * read.part, unrounded
+            read.other_nodes = p.nodes(read.sketch)
+            result.moved.append(read)
+        elif any(event not in p.other.events(r) and base_format(event) in map(base_format, p.other.events(r)) for r in found):
+            read.why, read.other_rows = "rounded in another mode", found
+            result.mode.append(read)
     elif is_opaque(row):
-        nodes = p.nodes(sketch)
-        if not any(_node_rounds(p.other, n, event) for n in nodes):  # else an input of what the other side hides, rounded on both sides
-            result.opaque.append(MovedRead(row, event, "inside what the other side hides", bases, sketch, other_nodes=nodes))
+        read.other_nodes = p.nodes(read.sketch)
+        if not any(_node_rounds(p.other, n, event) for n in read.other_nodes):  # else an input of what the other side hides, rounded on both sides
+            read.why = "inside what the other side hides"
+            result.opaque.append(read)
     else:
-        for read in _pieces(p.own, row, event, bases):
-            _judge_unread(p, read, result)
+        _judge_unread(p, read, result)
 
 
-def _pieces(own: Side, row: int, event: str, bases: tuple[int, ...]) -> list[MovedRead]:
-    """A row as one read, or, where several values in it have the event, as one of each."""
-    if len(bases) < 2:
-        return [MovedRead(row, event, "", bases, own.sketch[row])]
-    found = [MovedRead(row, event, "", (piece.base,), own.value(piece.base), piece.share, piece.share)
-             for piece in parts(own, row, bases, own.hashes(own.sketch[row])) if piece.mine.any()]
-    return found or [MovedRead(row, event, "", bases, own.sketch[row])]
+def _judge_tiny(p: Pairing, read: MovedRead, result: Verdicts) -> None:
+    """A value too small a part of its read to be sampled: moved if the other side takes all of that read unrounded."""
+    found = other_reads(p, read.row)
+    size = elements_read(p.own, read.row, read.bases[0])
+    if size and found and not any(covers(p.other, r, read.event) for r in found):
+        read.why, read.other_rows, read.other_nodes = "read unrounded by the matched consumer", found, p.nodes(read.sketch)
+        read.share = read.part = min(1.0, size / p.own.count[read.row])
+        result.moved.append(read)
 
 
 def _judge_unread(p: Pairing, read: MovedRead, result: Verdicts) -> None:
@@ -228,21 +248,58 @@ def other_reads(p: Pairing, row: int) -> list[int]:
         if any(p.same(sketch, other.sketch[r]) for r in same_place) or not p.nodes(sketch):
             return same_place
         candidates = [r for c in other.rows_of if c < 0 for r in other.rows_of[c]]
+        return [r for r in candidates if other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
+    return [r for c in _matched_consumers(p, consumer) for r in _reads_in(p, sketch, c, consumer)]
+
+
+def _matched_consumers(p: Pairing, consumer: int) -> tuple[int, ...]:
+    """The other side's consumers that stand for ours."""
+    matched = p.consumers(consumer) or p.consumers(p.own.sum_of.get(consumer, consumer)) or p.sums(consumer)
+    return (*matched, *p.behind.get(consumer, ()))
+
+
+def _rows_there(p: Pairing, there: int, consumer: int) -> list[list[int]]:
+    """Rows of the other side's consumer, or of what stands for it: with the product that it alone reads; of adds that write
+    out a sum of ours each term by itself. Of the rows of one list, those of one slot are ours."""
+    other = p.other
+    if p.own.program.nodes[consumer].op == "sum" and there in other.unrolled:
+        return [[r] for add in other.unrolled[there] for r in other.rows_of[add]]
+    return [[*other.rows_of.get(there, ()), *other.rows_of.get(other.products.get(there, there), ())]]
+
+
+def _reads_of_piece(p: Pairing, row: int, mine: np.ndarray) -> list[int]:
+    """Rows in which the other side's matched consumers read some of these elements, among others: a row that is mostly of
+    other values is found too."""
+    own, other, consumer = p.own, p.other, p.own.consumer[row]
+    if consumer < 0:
+        there = [[r for r in other.rows_of.get(consumer, ()) if other.total[r] == own.total[row]]]
     else:
-        matched = p.consumers(consumer) or p.consumers(own.sum_of.get(consumer, consumer)) or p.sums(consumer)
-        return [r for c in (*matched, *p.behind.get(consumer, ())) for r in _reads_in(p, sketch, c, consumer)]
-    return [r for r in candidates if other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
+        there = [rows for c in _matched_consumers(p, consumer) for rows in _rows_there(p, c, consumer)]
+    found = []
+    for rows in there:
+        held = {r: _held(own, row, mine, other, r) for r in rows if other.sketch[r] >= 0}
+        by_slot: dict[int, float] = {}
+        for r, share in held.items():
+            by_slot[other.slot[r]] = by_slot.get(other.slot[r], 0.0) + share
+        best = max(by_slot.values(), default=0.0)
+        found += [r for r, share in held.items() if share > LEAST_SHARE and by_slot[other.slot[r]] > best - NEARLY]
+    return found or (other_reads(p, row) if consumer < 0 else [])
+
+
+def _held(own: Side, row: int, mine: np.ndarray, other: Side, there: int) -> float:
+    """Share of sampled elements of our row that a row of the other side holds."""
+    mine = mine[mine <= min(own.data.thresholds[own.sketch[row]], other.data.thresholds[other.sketch[there]])]
+    return float(members(mine, other.hashes(other.sketch[there])).mean()) if mine.size else 0.0
 
 
 def _reads_in(p: Pairing, sketch: int, there: int, consumer: int) -> list[int]:
-    """Reads of our value in the other side's consumer, or in what stands for it: the product that it alone reads, and for a
-    sum of ours all adds that write it out, each of which reads a part."""
-    other = p.other
-    if p.own.program.nodes[consumer].op == "sum" and there in other.unrolled:
-        rows = [r for add in other.unrolled[there] for r in other.rows_of[add] if other.sketch[r] >= 0 and p.same(sketch, other.sketch[r])]
-        inside = [p.cover_back(sketch, other.sketch[r]) for r in rows]
-        return [r for r, share in zip(rows, inside) if share > max(inside) - NEARLY]
-    return _best_slots(p, sketch, [*other.rows_of.get(there, ()), *other.rows_of.get(other.products.get(there, there), ())])
+    """Reads of our value in one of the other side's consumers."""
+    lists = _rows_there(p, there, consumer)
+    if len(lists) == 1:
+        return _best_slots(p, sketch, lists[0])
+    rows = [r for (r,) in lists if p.other.sketch[r] >= 0 and p.same(sketch, p.other.sketch[r])]
+    inside = [p.cover_back(sketch, p.other.sketch[r]) for r in rows]
+    return [r for r, share in zip(rows, inside) if share > max(inside) - NEARLY]
 
 
 def _best_slots(p: Pairing, sketch: int, rows: Sequence[int]) -> list[int]:
@@ -260,47 +317,27 @@ def _best_slots(p: Pairing, sketch: int, rows: Sequence[int]) -> list[int]:
     return [r for r in found if score[other.slot[r]] > best - NEARLY]
 
 
-def _read_unrounded(p: Pairing, row: int, event: str, bases: tuple[int, ...], unrounded: list[int],
-                    rounded: list[int]) -> list[MovedRead]:
-    """The row as a moved read, or one for each of its bases that the other side reads unrounded; none if that is noise."""
-    own, why = p.own, "read unrounded by the matched consumer"
-    mine, there = _unrounded_there(p, row, unrounded, rounded, event)
-    share = float(there.mean()) if mine.size else 0.0
-    if len(bases) > 1:
-        found = []
-        for piece in parts(own, row, bases, mine):
-            below = there[mine <= piece.limit]
-            if piece.mine.any() and float(below[piece.mine].mean()) > LEAST_SHARE:
-                found.append(MovedRead(row, event, why, (piece.base,), own.value(piece.base),
-                                       float(below[piece.mine].sum()) / below.size, piece.share, unrounded, p.nodes(own.value(piece.base))))
-            elif not piece.mine.any() and share > ALL_OF_IT and own.value(piece.base) >= 0 and (size := elements_read(own, row, piece.base)):
-                # Too small a part to be sampled, of a read that the other side takes unrounded altogether.
-                tiny = min(1.0, size / own.count[row])
-                found.append(MovedRead(row, event, why, (piece.base,), own.value(piece.base), tiny, tiny, unrounded, p.nodes(own.value(piece.base))))
-        if found:
-            return found
-    return [MovedRead(row, event, why, bases, own.sketch[row], share, 1.0, unrounded, p.nodes(own.sketch[row]))] if share > LEAST_SHARE else []
-
-
-def _unrounded_there(p: Pairing, row: int, unrounded: list[int], rounded: list[int], event: str) -> tuple[np.ndarray, np.ndarray]:
-    """Sampled elements of the row, and how much of each the other side reads unrounded and this side reads only rounded.
+def _share(p: Pairing, read: MovedRead, mine: np.ndarray, unrounded: list[int], rounded: list[int]) -> float:
+    """Share of the read's sampled elements that the other side reads unrounded and this side reads only rounded.
 
     An element that the other side reads both ways, in two copies of one computation (a fused kernel computes each half
     of a rotation anew), counts by its unrounded reads. rounded: the other side's reads that do round.
     """
     own, other = p.own, p.other
-    mine, limit = own.hashes(own.sketch[row]), own.data.thresholds[own.sketch[row]]
+    limit = own.data.thresholds[own.sketch[read.row]]
     for r in (*unrounded, *rounded):
         limit = min(limit, other.data.thresholds[other.sketch[r]])
     mine = mine[mine <= limit]
-    there = _times(other, mine, unrounded)
-    there /= np.maximum(1, there + _times(other, mine, rounded))
-    if own.consumer[row] < 0 and not there.any():
+    if mine.size == 0:
+        return 0.0
+    bare, held = _times(other, mine, unrounded), _times(other, mine, rounded)
+    there = bare / np.maximum(1, bare + held)
+    if own.consumer[read.row] < 0 and not bare.any() and not held.any():
         # The same output by position, but no number in common: all of it is what the other side has there.
-        return mine, np.ones(mine.size)
-    for r in _own_unrounded(p, row, event, never=not rounded):
+        return 1.0
+    for r in _own_unrounded(p, read, never=not rounded):
         there[members(mine, own.hashes(own.sketch[r]))] = 0
-    return mine, there
+    return float(there.mean())
 
 
 def _times(side: Side, hashes: np.ndarray, rows: list[int]) -> np.ndarray:
@@ -308,16 +345,16 @@ def _times(side: Side, hashes: np.ndarray, rows: list[int]) -> np.ndarray:
     return sum((members(hashes, side.hashes(side.sketch[r])) for r in rows), np.zeros(hashes.size))
 
 
-def _own_unrounded(p: Pairing, row: int, event: str, never: bool) -> list[int]:
+def _own_unrounded(p: Pairing, read: MovedRead, never: bool) -> list[int]:
     """Rows in which this side's same consumers read these elements unrounded.
 
     None where the other side never rounds: whichever of ours is its read, one of them differs from it.
     """
-    own, consumer = p.own, p.own.consumer[row]
+    own, consumer = p.own, p.own.consumer[read.row]
     if consumer < 0 or never:
         return []
     return [r for c in p.siblings(consumer) for r in own.rows_of[c]
-            if r != row and own.sketch[r] >= 0 and not covers(own, r, event) and p.within.same(own.sketch[row], own.sketch[r])]
+            if r != read.row and own.sketch[r] >= 0 and not covers(own, r, read.event) and p.within.same(read.sketch, own.sketch[r])]
 
 
 def _static(p: Pairing, row: int, result: Verdicts) -> None:

@@ -18,16 +18,11 @@ from graphdiff.probe.liveness import operand_live
 
 @dataclass
 class Part:
-    """What one value adds to a row: `mine` says of the sampled hashes below `limit` which are its own."""
+    """What one value adds to a row: the sampled hashes that are its own, and their share of the row's."""
 
     base: int
-    mine: np.ndarray
-    limit: np.uint64
-
-    @property
-    def share(self) -> float:
-        """Of the row's elements."""
-        return float(self.mine.mean()) if self.mine.size else 0.0
+    hashes: np.ndarray
+    share: float
 
 
 def carriers(side: Side, row: int, event: str) -> tuple[int, ...]:
@@ -74,8 +69,8 @@ def parts(side: Side, row: int, bases: tuple[int, ...], hashes: np.ndarray) -> l
     for b in bases:
         limit = side.data.thresholds[side.value(b)] if side.value(b) >= 0 else np.uint64(0)
         mine = held[b] & (times == 1)
-        below = hashes <= limit
-        found.append(Part(b, (mine if mine.any() else held[b])[below], limit))
+        mine = (mine if mine.any() else held[b]) & (hashes <= limit)
+        found.append(Part(b, hashes[mine], float(mine.sum()) / max(1, int((hashes <= limit).sum()))))
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from fixture_inputs import random_bits
 
 from graphdiff.lower.inductor import EnginePieces, GraphNode, Parameter, Piece
+from graphdiff.lower.inductor.pieces import integers
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "inductor" / "qwen3-tiny"
 
@@ -22,5 +23,6 @@ def tiny_qwen3(variant: str, *, tokens: int = 8, seed: int = 0) -> EnginePieces:
                   for name, (dtype, shape) in wiring["inputs"].items()}
     pieces = {p.name.split(".")[0]: Piece(p.read_text()) for p in sorted(FOLDER.glob(f"*.{variant}.py.txt"))}
     splitting = {name: nodes(listed) for name, listed in wiring["splitting"].items()}
-    return EnginePieces(nodes(wiring["top"]), splitting, pieces, parameters, rng.integers(0, 512, tokens),
-                        np.arange(tokens))
+    probe = {"l_input_ids_": integers(rng.integers(0, 512, tokens), "int32", dynamic=True),
+             "l_positions_": integers(np.arange(tokens), "int64", dynamic=False)}
+    return EnginePieces(nodes(wiring["top"]), splitting, pieces, parameters, probe, tokens)

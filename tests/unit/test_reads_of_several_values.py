@@ -15,6 +15,9 @@ def inputs(seed):
 def many(seed):
     g = torch.Generator().manual_seed(seed)
     return torch.randn(4096, 64, generator=g).to(bf), torch.randn(64, generator=g).to(bf)
+def some(seed):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(300, 16, generator=g).to(bf), torch.randn(16, generator=g).to(bf)
 def cat(x, w):
     return torch.cat((x * w, torch.exp(x))) * 1.7
 def cat_wide(x, w):
@@ -83,6 +86,19 @@ def cat_returned(x, w):
 def cat_returned_wide(x, w):
     return torch.cat((x.float() * w, torch.exp(x.float())))
 """
+PIECES = """
+def cat_of_{name}(x, w):
+    x, w = x.float(), w.float()
+    a = torch.sqrt(x.abs()){}
+    b = (x / (w * w + 1)){}
+    c = torch.tanh(x + w){}
+    d = torch.sin(x * w){}
+    y = torch.cat((-a.flip(0), b, c, d))
+    return {result}
+"""
+for name, rounded in {"none": "", "b": "b", "ab": "ab", "abd": "abd", "c": "c"}.items():
+    for kind, result in {"multiplied": "(y * 1.7).to(bf)", "returned": "y"}.items():
+        CODE += PIECES.format(*(".to(bf).float()" if piece in rounded else "" for piece in "abcd"), name=f"{name}_{kind}", result=result)
 LINES = CODE.splitlines()
 
 
@@ -142,3 +158,17 @@ def test_a_piece_too_small_to_be_sampled_is_found_and_proved(file):
     report = compared(file, "three_in_place_wide", "three_in_place", "many")
     assert sorted(m.training.text for r in report.regions for m in r.moved) == ["x * w", "y[4, :3] += 0.3"]
     assert report.whole_program.transplant_bitwise
+
+
+@pytest.mark.parametrize("kind", ["multiplied", "returned"])
+@pytest.mark.parametrize("inputs", ["inputs", "some"])
+@pytest.mark.parametrize(("one", "two"), [("b", "ab"), ("b", "abd"), ("ab", "abd"), ("c", "ab"), ("none", "abd"), ("c", "c")])
+def test_pieces_that_both_sides_round_hide_no_others(file, one, two, inputs, kind):
+    """A read whose rounded piece is rounded there too is found beside it, though most of either read is of other values."""
+    report = compared(file, f"cat_of_{one}_{kind}", f"cat_of_{two}_{kind}", inputs)
+    moved = {"inference": set(), "training": set()}
+    for m in (m for r in report.regions for m in r.moved):
+        moved[m.rounded_in].add(LINES[m.formed.line - 1].split()[0])
+    assert moved == {"inference": set(one) - set(two) - set("none"), "training": set(two) - set(one)}
+    assert sum(len(names) for names in moved.values()) == report.summary.moved.inference + report.summary.moved.training
+    assert all(r.witness.transplant_bitwise for r in report.regions) and report.whole_program.transplant_bitwise
