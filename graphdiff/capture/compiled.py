@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from graphdiff.capture.function import Function, Recorded, notes_on, opaque_in
+from graphdiff.capture.function import Function, Recorded, opaque_in
 from graphdiff.errors import GraphdiffError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def record_native(function: Function, *, training: bool = False, backward: bool 
     how = "torch.compile with gradients, Inductor's C++ code"
     if backward:
         program, bits = program_from_native_training(native, function, made_up_gradients(native.backward.code.text, native.backward.inputs))
-        return Recorded(program, bits, f"{how}, forward and backward", "native", (MADE_UP, *notes_on([], opaque_in(program))), {**texts, "backward_code": native.backward.code.text}, inductor=options)
+        return Recorded(program, bits, f"{how}, forward and backward", "native", (MADE_UP, *opaque_in(program)), {**texts, "backward_code": native.backward.code.text}, inductor=options)
     program, bits = program_from_native(native, function, reorder=False)
     notes = (f"{_saved(program, native)} results of the code are saved for the backward",)
     _reorder_outputs(program, native, _names(function))

@@ -96,8 +96,8 @@ def load_function(spec: str, inputs: str, seed: int) -> Function:
     return Function(call, args, names, str(path), spec.rpartition(":")[2])
 
 
-def record_function(function: Function) -> tuple[Builder, list[str], list[str]]:
-    """Run it once, eagerly, and record what it does. Returns the builder, random ops and opaque ops met.
+def record_function(function: Function) -> tuple[Builder, tuple[str, ...]]:
+    """Run it once, eagerly, and record what it does. Returns the builder and notes on what was met.
 
     Every input is dynamic. Raises GraphdiffError if the function raises, returns no float tensor, or has an op with
     no lowering.
@@ -131,28 +131,20 @@ def record_function(function: Function) -> tuple[Builder, list[str], list[str]]:
         raise GraphdiffError(f"{function.file}:{function.name} returns no floating-point tensor", fix="return what should be compared")
     for i, x in enumerate(outputs):
         recorder.builder.output(f"output{i}", x)
-    return recorder.builder, recorder.random_ops, recorder.opaque_ops
+    return recorder.builder, recorder.remarks.notes()
 
 
 def record_eager(function: Function) -> Recorded:
     """The function as eager torch runs it."""
-    builder, random_ops, opaque_ops = record_function(function)
-    return Recorded(builder.program, builder.leaf_bits, "eager", "cpu", notes_on(random_ops, opaque_ops))
+    builder, notes = record_function(function)
+    return Recorded(builder.program, builder.leaf_bits, "eager", "cpu", notes)
 
 
-def notes_on(random_ops: list[str], opaque_ops: list[str]) -> tuple[str, ...]:
-    """What a reader must know of ops whose numbers are not computed from the inputs alone."""
-    notes = []
-    if random_ops:
-        notes.append(f"random numbers are taken as they fell ({', '.join(sorted(set(random_ops)))})")
-    if opaque_ops:
-        notes.append(f"opaque, schedule unknown: {', '.join(sorted(set(opaque_ops)))}")
-    return tuple(notes)
+def opaque_in(program: Program) -> tuple[str, ...]:
+    """A note on the opaque ops of a program, if it has any."""
+    from graphdiff.lower.aten.remarks import Remarks
 
-
-def opaque_in(program: Program) -> list[str]:
-    """The opaque ops of a program, by name."""
-    return sorted({str(n.attrs["name"]) for n in program.nodes if n.op == "opaque"})
+    return Remarks(opaque=[str(n.attrs["name"]) for n in program.nodes if n.op == "opaque"]).notes()
 
 
 def _on_cpu(args: tuple[Any, ...]) -> tuple[Any, ...]:

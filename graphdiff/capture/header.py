@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from graphdiff.capture.function import Recorded, notes_on
+from graphdiff.capture.function import Recorded
 from graphdiff.capture.vllm.program import piece_in
 from graphdiff.store import CaptureInfo, KernelInfo, ModelInfo, ProbeTokens
 
@@ -31,7 +31,7 @@ def training_header(model: ModelRef, recorded: TrainingCapture, tokens: list[int
         kernels=[KernelInfo(name=name, code=code, kind=kind) for code, text in recorded.sources.items()
                  for kind, pattern in (("c++", _CPP_KERNEL), ("triton", _KERNEL)) for name in pattern.findall(text)],
         outputs=[o.name for o in recorded.builder.program.outputs], not_captured=list(NOT_CAPTURED),
-        differences=_synthetic(model.synthetic, model.layers), notes=[*notes_on(recorded.random_ops, recorded.opaque_ops), *recorded.notes])
+        differences=_synthetic(model.synthetic, model.layers), notes=list(recorded.notes))
 
 
 def engine_header(raw: RawEngineCapture, request: Any, tokens: list[int], positions: list[int]) -> CaptureInfo:

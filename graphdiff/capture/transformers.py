@@ -20,13 +20,11 @@ NOT_CAPTURED = ("lm_head and the loss: the base model is recorded, up to its las
 
 @dataclass
 class TrainingCapture:
-    """What was recorded: the program's builder, versions, random and opaque ops met, the attention that ran; of
-    compiled code its texts and Inductor's options that were set; further notes for its reader."""
+    """What was recorded: the program's builder, versions, the attention that ran; of compiled code its
+    texts and Inductor's options that were set; notes for its reader."""
 
     builder: Builder
     versions: dict[str, str]
-    random_ops: list[str]
-    opaque_ops: list[str]
     mode: str
     target: str = "cpu"
     sources: dict[str, str] = field(default_factory=dict)
@@ -93,7 +91,7 @@ def record_training(model: ModelRef, tokens: list[int], positions: list[int], *,
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     mode = "eager" + (f", autocast {autocast} over float32 weights" if autocast else "") + f", attention {attn}" + (
         ", checkpointing" if checkpointing else "")
-    return TrainingCapture(recorder.builder, versions, recorder.random_ops, recorder.opaque_ops, mode)
+    return TrainingCapture(recorder.builder, versions, mode, notes=list(recorder.remarks.notes()))
 
 
 def _model_file(base: Any) -> str:

@@ -77,9 +77,9 @@ def record_compiled_training(model: ModelRef, tokens: list[int], positions: list
     mode += f", autocast {autocast} over float32 weights" if autocast else ""
     options = in_force(config_patches or {})
     if not backward:
-        return TrainingCapture(builder, versions, [], [], mode, "native", {"forward": watched.code.text}, options)
+        return TrainingCapture(builder, versions, mode, "native", {"forward": watched.code.text}, options)
     texts = {"forward": watched.code.text, "backward": watched.backward.code.text}
-    return TrainingCapture(builder, versions, [], opaque_in(builder.program), mode, "native", texts, options, [MADE_UP])
+    return TrainingCapture(builder, versions, mode, "native", texts, options, [*opaque_in(builder.program), MADE_UP])
 
 
 def _lowered(graph: Any, inputs: list[Any], watched: Any, place: int, prefix: str) -> Any:

@@ -52,7 +52,7 @@ def record_cuda_training(model: ModelRef, tokens: list[int], positions: list[int
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     mode = f"torch.compile with gradients, Inductor code for {target}, forward{' and backward' if backward else ''}, attention {attn}"
     texts = {"forward": code.text, **({"backward": code.backward.text} if backward else {})}
-    return TrainingCapture(builder, versions, [], [], mode, target, texts, in_force(config_patches or {}), [MADE_UP] if backward else [])
+    return TrainingCapture(builder, versions, mode, target, texts, in_force(config_patches or {}), [MADE_UP] if backward else [])
 
 
 def _lowered(code: Any, inputs: tuple[Any, Any], backward: bool) -> Any:

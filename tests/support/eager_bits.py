@@ -55,7 +55,7 @@ class EachOp(TorchDispatchMode):
         for i, t in enumerate(given):
             recorder.announce(t, f"argument {i}", dynamic=True, keep=True)
         out = recorder.__torch_dispatch__(func, types, args, kwargs)
-        assert not recorder.opaque_ops, f"{func} is opaque: nothing is predicted"
+        assert not recorder.remarks.opaque, f"{func} is opaque: nothing is predicted"
         self._compare(recorder, func, args, kwargs, out)
         return out
 

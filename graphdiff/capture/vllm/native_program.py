@@ -88,7 +88,6 @@ def _recorded(raw: RawNativeEager, tokens: list[int], positions: list[int]) -> t
 
     import torch
 
-    from graphdiff.capture.function import notes_on
     from graphdiff.capture.transformers import module_paths
     from graphdiff.capture.vllm.native_ops import eager_rules
     from graphdiff.lower.aten import Positions, Recorder
@@ -107,4 +106,4 @@ def _recorded(raw: RawNativeEager, tokens: list[int], positions: list[int]) -> t
     recorder.builder.site = type(recorder.builder.site)()
     hidden = hidden[0] if isinstance(hidden, tuple) else hidden
     recorder.builder.output("hidden_states", recorder.elements(hidden.detach()))
-    return recorder.builder.program, recorder.builder.leaf_bits, list(notes_on(recorder.random_ops, recorder.opaque_ops))
+    return recorder.builder.program, recorder.builder.leaf_bits, list(recorder.remarks.notes())

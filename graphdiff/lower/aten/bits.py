@@ -59,5 +59,5 @@ def _find(recorder: Recorder, out: torch.Tensor, name: str, sources: Iterable[El
             builder.leaf_bits[rounded.node] = numbers.copy()
             builder.program.data[rounded.node] = builder.leaf_bits[rounded.node]
         return rounded
-    recorder.opaque_ops.append("integer bits viewed as float")
+    recorder.remarks.opaque.append("integer bits viewed as float")
     return builder.leaf("bits", raw, name, dynamic=True, keep=True)

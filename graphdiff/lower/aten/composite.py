@@ -175,7 +175,7 @@ def _var(r, func, args, kwargs, out):
 def _dropout(r, func, args, kwargs, out):
     if args[2] is False:
         return r.of(args[0]), None
-    r.random_ops.append(str(func))
+    r.remarks.random.append(str(func))
     p = float(args[1])
     mask = r.builder.const_array(out[1].float().numpy(), dynamic=False)
     return r.builder.op("mul", r.builder.op("mul", r.of(args[0]), mask), 1.0 / (1.0 - p) if p < 1 else 0.0), None

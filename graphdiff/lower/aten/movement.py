@@ -67,7 +67,7 @@ def apply(r: Recorder, func: Any, base: str, args: tuple, kwargs: dict, out: Any
     elif base in CREATE:
         _created(r, out, written)
     elif base in RANDOM:
-        r.random_ops.append(str(func))
+        r.remarks.random.append(str(func))
         _created(r, out, written)
     elif base == "embedding":
         _embedding(r, args, out)

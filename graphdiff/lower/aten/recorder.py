@@ -22,6 +22,7 @@ from graphdiff.errors import GraphdiffError
 from graphdiff.lower.aten.bits import bits_written, recognise_bits
 from graphdiff.lower.aten.wide import check_float64
 from graphdiff.lower.aten.position import Positions
+from graphdiff.lower.aten.remarks import Remarks
 from graphdiff.program import Builder, Elements, Site, Storage
 from graphdiff.program.builder import SHIFT
 from graphdiff.program.dtypes import STORAGE
@@ -68,8 +69,7 @@ class Recorder(TorchDispatchMode):
         self.custom_rules: dict[str, Any] = {}
         """Rules of ops that are not ATen's, by `namespace.name`: (recorder, arguments by name, result); they write or
         bind what the op made."""
-        self.random_ops: list[str] = []
-        self.opaque_ops: list[str] = []
+        self.remarks = Remarks()
         self.op_name = ""
         self._func: Any = None
         self._was: dict[int, torch.Tensor] = {}
@@ -168,7 +168,7 @@ class Recorder(TorchDispatchMode):
         Numbers out of t's range wrap or saturate as the machine likes (c10/util/TypeCast.h): those stay plain numbers.
         """
         if not t.is_contiguous() or not t.numel() or not torch.equal(source.detach().double().trunc(), t.double()):
-            self.opaque_ops.append(f"{self.op_name} to {str(t.dtype).removeprefix('torch.')}")
+            self.remarks.integers.append(f"{self.op_name} to {str(t.dtype).removeprefix('torch.')}")
             return
         storage = Storage(t.numel(), "float32")
         storage.ids[:] = self.builder.op("trunc", self.elements(source)).ids.reshape(-1)
@@ -283,7 +283,7 @@ class Recorder(TorchDispatchMode):
     def _integers_changed(self, t: torch.Tensor) -> None:
         """Integers that came from floats, or that are a float's bits, were written over."""
         if self._from_floats.pop(_key(t), None) is not None:
-            self.opaque_ops.append(f"{self.op_name} on integers made from floats")
+            self.remarks.integers.append(self.op_name)
         if _key(t) in self._storages:
             bits_written(self, t, self._storages[_key(t)].dtype)
 

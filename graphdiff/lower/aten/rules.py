@@ -80,7 +80,7 @@ def _opaque(recorder: Recorder, func: Any, args: tuple, kwargs: dict, out: Any, 
     from graphdiff.lower.aten.recorder import is_float
 
     inputs = [recorder.elements(t) for t in tree_leaves((args, kwargs)) if is_float(t) and t.numel()]
-    recorder.opaque_ops.append(str(func))
+    recorder.remarks.opaque.append(str(func))
     targets = [*written, *(t for t in tree_leaves(out) if is_float(t) and not any(t is w for w in written))]
     for i, t in enumerate(targets):
         x = recorder.builder.op("opaque", *inputs, shape=tuple(t.shape), name=str(func), output=i)

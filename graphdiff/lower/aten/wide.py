@@ -26,7 +26,7 @@ def check_float64(r: Recorder, func: Any, args: tuple, kwargs: dict, results: li
     """Raises GraphdiffError if a float64 op's result is another number in float32; else leaves a note that names it."""
     if func.namespace != "aten" or moves(func) or not any(t.dtype in _NARROWER for t in results):
         return
-    r.opaque_ops.append(f"{func} in float64 (evaluated in float32)")
+    r.remarks.wide.append(str(func))
     if func._overloadpacket.__name__.rstrip("_") in ("sin", "cos") or "generator" in kwargs:
         return
     narrow = lambda x: (r.read(x).to(_NARROWER.get(x.dtype, x.dtype), copy=True) if isinstance(x, torch.Tensor)  # noqa: E731
