@@ -17,17 +17,13 @@ def check_seed(seed: Any) -> None:
         raise GraphdiffError("a seed is a whole number from 0 to 2**63 - 1", where=f"seed {_shown(seed)}", fix="give one in that range, such as 0")
 
 
-def check_layers(layers: Any, own: Any = None, name: str = "") -> None:
-    """Raises GraphdiffError for a number of layers that no model has, or more than `own`, those of the model's config."""
+def check_layers(layers: Any) -> None:
+    """Raises GraphdiffError for a number of layers that no model has. More than a config's own are fine: a small one may
+    be made as deep as a big one."""
     if layers is None:
         return
-    if isinstance(layers, bool) or not isinstance(layers, int) or layers < 1:
-        raise GraphdiffError("a model has at least one layer", where=f"layers {_shown(layers)}", fix="give 1 or more")
-    most, who = MOST_LAYERS, "models here have"
-    if isinstance(own, int) and 0 < own < MOST_LAYERS:
-        most, who = own, f"the config of {name} has"
-    if layers > most:
-        raise GraphdiffError(f"{who} {most} layer{'s' if most != 1 else ''} at most", where=f"layers {_shown(layers)}", fix=f"give 1 to {most}")
+    if isinstance(layers, bool) or not isinstance(layers, int) or not 1 <= layers <= MOST_LAYERS:
+        raise GraphdiffError(f"models here have 1 to {MOST_LAYERS} layers", where=f"layers {_shown(layers)}", fix=f"give 1 to {MOST_LAYERS}")
 
 
 def _shown(number: Any) -> str:

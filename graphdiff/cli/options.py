@@ -19,7 +19,7 @@ Layers = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Layers of a model with made-up weights, 2 by default and those of its config at most; a checkpoint keeps all of its own.",
+        help="Layers of a model with made-up weights, 2 by default and 1024 at most; a checkpoint keeps all of its own.",
     ),
 ]
 Tokens = Annotated[int, typer.Option(min=1, max=4096, metavar="N", help="Tokens of the probe prompt.")]

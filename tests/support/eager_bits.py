@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from graphdiff.lower.aten import Recorder, is_float
+from graphdiff.lower.aten.movement import EMPTY
 from graphdiff.program import Builder, Evaluation, Options
 
 ANCHORS = ("mm", "attention")
@@ -69,6 +70,8 @@ class EachOp(TorchDispatchMode):
         fresh = [t for t in tree_leaves(out) if is_float(t) and t.numel() and t.untyped_storage().data_ptr() not in memory]
         ops = {n.op for n in recorder.builder.program.nodes} - {"leaf", "const", "round"}
         evaluation = Evaluation(recorder.builder.program, recorder.builder.leaf_bits, Options(arithmetic=torch_arithmetic()))
+        if func._overloadpacket.__name__ in EMPTY:
+            return  # memory that nobody has written
         for t in [*written, *fresh]:
             predicted = evaluation.read(recorder.builder.operand(recorder.elements(t))).astype(np.float32)
             real, dtype = t.detach().float().numpy(), str(t.dtype).removeprefix("torch.")

@@ -14,7 +14,7 @@ def resolve_model(name_or_path: str, *, layers: int | None = None, seed: int = 0
     """The checkpoint that `name_or_path` means.
 
     A local checkpoint folder is taken as it is. A folder or JSON file that holds only a config, and a name of
-    `shipped_names()`, give a synthetic checkpoint: the real widths, `layers` decoder layers (2 if not told, the config's own at most), weights
+    `shipped_names()`, give a synthetic checkpoint: the real widths, `layers` decoder layers (2 if not told), weights
     from `seed`; made once and kept in the user's cache folder.
     """
     check_layers(layers)
@@ -73,7 +73,6 @@ def _from_path(path: Path, layers: int | None, seed: int) -> ModelRef:
 
 def _synthetic(name: str, config_file: Path, layers: int | None, seed: int) -> ModelRef:
     config = read_config(config_file)
-    check_layers(layers, config.get("num_hidden_layers"), name)
     folder = synthetic_checkpoint(name, config, layers=layers, seed=seed)
     return replace(reference(name, folder, synthetic=True), seed=seed)
 

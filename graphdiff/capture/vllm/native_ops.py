@@ -93,8 +93,8 @@ def handlers(builder: Builder, raw: RawNative) -> dict[str, Callable[..., Any]]:
 # ---- eager
 
 
-def eager_rules(raw: RawNative) -> dict[str, Callable[..., None]]:
-    """Rules of `Recorder.custom_rules`: (recorder, args by name, result)."""
+def eager_rules(raw: RawNative, compute: bool = False) -> dict[str, Callable[..., None]]:
+    """Rules of `Recorder.custom_rules`: (recorder, args by name, result). compute: attention did not run, see `_compute`."""
 
     def onednn_mm(recorder: Any, given: dict[str, Any], out: Any) -> None:
         values = list(given.values())
@@ -107,7 +107,8 @@ def eager_rules(raw: RawNative) -> dict[str, Callable[..., None]]:
         q, k, v, target, layer = list(given.values())[:5]
         made = attention(recorder.builder, raw, layer, *(recorder.elements(t) for t in (q, k, v)), tuple(target.shape))
         recorder.write(target, recorder.rounded(made, target))
-        _compute(raw.attention[str(getattr(layer, "value", layer))], q, k, v, target)
+        if compute:
+            _compute(raw.attention[str(getattr(layer, "value", layer))], q, k, v, target)
 
     def update(recorder: Any, given: dict[str, Any], out: Any) -> None:
         return None

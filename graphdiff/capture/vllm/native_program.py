@@ -93,7 +93,7 @@ def _recorded(raw: RawNativeEager, tokens: list[int], positions: list[int]) -> t
     from graphdiff.lower.aten import Positions, Recorder
 
     recorder = Recorder(Builder(), Positions(prefer=(inspect.getfile(type(raw.module)),)))
-    recorder.custom_rules = eager_rules(raw)
+    recorder.custom_rules = eager_rules(raw, compute=True)
     for name, tensor in [*raw.module.named_parameters(), *raw.module.named_buffers()]:
         recorder.announce(tensor, name, dynamic=False)
     for handle, weight in raw.weights.items():
