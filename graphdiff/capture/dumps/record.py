@@ -185,6 +185,8 @@ def notes_on(graph: DumpedGraph, signature: Signature, integers: Sequence[str]) 
         notes.append("symbolic sizes taken as " + ", ".join(f"{s} = {n}" for s, n in signature.symbols.items()))
     if integers:
         notes.append(f"integer inputs ({', '.join(integers[:8])}) are made up, and so is what they select")
+    if "unified_attention" in graph.text:
+        notes.append("the engine's attention is taken as plain: a dump tells no scale, window or soft cap of its layers")
     notes.extend(_options(graph))
     if graph.kind == "forward":
         told = "" if _returned(graph) is not None else "; what it saves for the backward counts as its results, since the dump does not tell them apart"

@@ -294,3 +294,14 @@ def test_stand_ins_are_numbers_of_their_format(dtype):
     x = np.random.default_rng(0).standard_normal(200).astype(np.float32)
     back = decode(encode(x, dtype), dtype)
     assert np.abs(back - x).max() < 0.5 and np.array_equal(encode(np.asarray(back, np.float32), dtype), encode(x, dtype))
+
+
+def test_attention_of_an_engine_is_said_to_be_taken_as_plain():
+    """Its scale, window and soft cap are the layer's, which a dump only names."""
+    from graphdiff.capture.dumps.record import notes_on
+    from graphdiff.capture.dumps.signature import Signature
+
+    def said(text):
+        return any("attention is taken as plain" in note for note in notes_on(DumpedGraph(text, "x", "TORCH_TRACE"), Signature((), {}), ()))
+
+    assert said("torch.ops.vllm.unified_attention_with_output.default(buf5, buf7, buf2, buf6, arg9_1)") and not said("extern_kernels.mm(a, b)")
