@@ -204,6 +204,9 @@ class BodyRun:
     def op_check_bounds(self, scope: Scope, mask: Value | None, *_: Any, **__: Any) -> None:
         """Loads check their own bounds."""
 
+    def op_device_assert_async(self, scope: Scope, mask: Value | None, *_: Any, **__: Any) -> None:
+        """A check that the recorded inputs have passed (`one_hot`): it computes nothing."""
+
     def op_index_expr(self, scope: Scope, mask: Value | None, index: str, dtype: str) -> Value:
         return self.convert(scope, self.index(index), dtype)
 

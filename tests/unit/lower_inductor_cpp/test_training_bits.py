@@ -201,3 +201,17 @@ def test_a_gemm_template_is_refused_by_name():
         assert re.search(refusal, str(error))
     else:
         assert [n.op for n in program.nodes].count("mm") == 1
+
+
+def one_hot(x):
+    return torch.nn.functional.one_hot((x > 0).long(), 2).to(x.dtype) * 0.3
+
+
+def test_a_check_in_the_code_computes_nothing():
+    from graphdiff.capture.compiled import record_native
+    from graphdiff.capture.function import Function
+    from graphdiff.program import Evaluation
+
+    x = torch.randn(8, 16, generator=torch.Generator().manual_seed(0)).bfloat16()
+    recorded = record_native(Function(one_hot, (x,), ("x",), "x.py", "one_hot"))
+    assert (Evaluation(recorded.program, recorded.bits).output(0) == one_hot(x).float().numpy()).all()
