@@ -26,12 +26,12 @@ def matmul(builder: Builder, x: Elements, weight: Elements, bias: Elements | Non
     return made if bias is None else builder.op("add", made, bias)
 
 
-def attention(builder: Builder, raw: RawNative, layer: Any, q: Elements, k: Elements, v: Elements, shape: tuple[int, ...]) -> Elements:
-    """q, k and v are [tokens, heads, head size]; `layer` is the name of one of the engine's."""
-    described = raw.attention.get(str(getattr(layer, "value", layer)))
+def attention_layer(raw: RawNative, name: Any) -> AttentionLayer:
+    """One of the engine's layers; its name may travel wrapped in an object."""
+    described = raw.attention.get(str(getattr(name, "value", name)))
     if described is None:
-        raise GraphdiffError(f"the engine has no attention layer {layer}", where=ATTENTION, fix="run again with --debug and report it")
-    return attended(builder, described, q, k, v, ATTENTION).map(lambda ids: ids.reshape(shape))
+        raise GraphdiffError(f"the engine has no attention layer {name}", where=ATTENTION, fix="run again with --debug and report it")
+    return described
 
 
 def rotated(builder: Builder, x: Elements, cos: Elements, sin: Elements, head: int, neox: bool) -> Elements:
@@ -60,6 +60,7 @@ def _joined(heads: Elements, places: tuple[slice, slice], first: Elements, secon
 def handlers(builder: Builder, raw: RawNative) -> dict[str, Callable[..., Any]]:
     """What `CppCall` calls for vLLM's ops; tensors are those of lower/inductor."""
     from graphdiff.lower.aten import raw_bits
+    from graphdiff.lower.inductor.extern import engine_attention
 
     leaves: dict[int, Elements] = {}
 
@@ -79,15 +80,12 @@ def handlers(builder: Builder, raw: RawNative) -> dict[str, Callable[..., Any]]:
         made = matmul(builder, x.read(), weight(handle), None if bias is None else bias.read())
         out.write(builder.round(made, out.dtype))
 
-    def attend(ctx: Any, q: Any, k: Any, v: Any, out: Any, layer: Any, *_: Any, **__: Any) -> None:
-        out.write(builder.round(attention(builder, raw, layer, q.read(), k.read(), v.read(), out.shape), out.dtype))
-
     def update(ctx: Any, k: Any, *_: Any, **__: Any) -> Any:
         from graphdiff.lower.inductor.extern import fresh
 
         return fresh((0,), k.dtype)
 
-    return {"_C.onednn_mm": onednn_mm, ATTENTION: attend, CACHE_UPDATE: update}
+    return {"_C.onednn_mm": onednn_mm, ATTENTION: engine_attention, CACHE_UPDATE: update}
 
 
 # ---- eager
@@ -104,11 +102,12 @@ def eager_rules(raw: RawNative, compute: bool = False) -> dict[str, Callable[...
         recorder.write(target, recorder.rounded(made, target))
 
     def attend(recorder: Any, given: dict[str, Any], out: Any) -> None:
-        q, k, v, target, layer = list(given.values())[:5]
-        made = attention(recorder.builder, raw, layer, *(recorder.elements(t) for t in (q, k, v)), tuple(target.shape))
-        recorder.write(target, recorder.rounded(made, target))
+        q, k, v, target, name = list(given.values())[:5]
+        layer = attention_layer(raw, name)
+        made = attended(recorder.builder, layer, *(recorder.elements(t) for t in (q, k, v)), ATTENTION)
+        recorder.write(target, recorder.rounded(made.map(lambda ids: ids.reshape(tuple(target.shape))), target))
         if compute:
-            _compute(raw.attention[str(getattr(layer, "value", layer))], q, k, v, target)
+            _compute(layer, q, k, v, target)
 
     def update(recorder: Any, given: dict[str, Any], out: Any) -> None:
         return None

@@ -68,7 +68,7 @@ def start_engine(path: str, *, compile_sizes: Sequence[int] = (), graph_partitio
     compilation: dict[str, Any] = {"inductor_compile_config": dict(inductor)} if inductor else {}
     if graph_partition:
         compilation["use_inductor_graph_partition"] = True
-    if native.is_native("compiled") or native.is_native("eager"):
+    if native.is_whole():
         options = {"enforce_eager": native.is_native("eager"), "compilation_config": compilation}
     else:
         options = {"compilation_config": {"mode": 3, "compile_sizes": list(compile_sizes), **compilation}}
@@ -127,7 +127,7 @@ def _keep_compile_mode() -> None:
         check(cls, vllm_config)
         if session.active() is None or asked != CompilationMode.VLLM_COMPILE:
             return
-        if native.is_native() and not native.is_native("vllm_compile"):
+        if native.is_whole():
             return
         compilation.mode, compilation.ir_enable_torch_wrap = asked, wrap
         compilation.backend = backend or "inductor"
@@ -203,8 +203,7 @@ def _watch_end_of_start() -> None:
         result = initialize(self, *args, **kwargs)
         current = session.active()
         if current is not None and self.vllm_config.parallel_config.rank == 0:
-            by_pieces = not native.is_native() or native.is_native("vllm_compile")
-            current.failed((why_nothing if by_pieces else native.why_nothing)(self.vllm_config))
+            current.failed((native.why_nothing if native.is_whole() else why_nothing)(self.vllm_config))
         return result
 
     WorkerWrapperBase.initialize_from_config = watched

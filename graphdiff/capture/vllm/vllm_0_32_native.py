@@ -31,6 +31,11 @@ def is_native(mode: str = "") -> bool:
     return not mode or current.request.mode == mode
 
 
+def is_whole() -> bool:
+    """True while a native capture in one of this machine's own modes is under way: one graph or none, no pieces."""
+    return is_native() and not is_native("vllm_compile")
+
+
 def is_watched() -> bool:
     """True if what the engine's kernels do is to be kept while it runs (for tests; it takes memory without end)."""
     return bool(session.active().request.options.get("run"))

@@ -64,7 +64,7 @@ _pieces: _Pieces | None = None
 
 
 def _wants_pieces(current: Any) -> bool:
-    return current is not None and not current.finished and (not native.is_native() or native.is_native("vllm_compile"))
+    return current is not None and not current.finished and not native.is_whole()
 
 
 def _watch_backend() -> None:
